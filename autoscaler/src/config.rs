@@ -95,7 +95,7 @@ pub struct StaticSettings {
     pub join_limit_s: u64,
     /// Timeout of a command, seconds.
     pub command_limit_s: u64,
-    /// Variables of the autoscaler's environment that commands get beside those of a login.
+    /// Variables of the autoscaler's environment that commands get in addition to those of a login.
     pub inherits: Vec<String>,
     /// Hosts that the autoscaler may start and stop.
     pub hosts: Vec<Host>,

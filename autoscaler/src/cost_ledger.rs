@@ -150,7 +150,7 @@ fn price(seen: &RawState, machine: &MachineRecord, bill: &MachineBill) -> u64 {
     let is_heard = seen.worker_of(machine).is_some_and(|worker| seen.is_heard(worker));
     match seen.rental_of(machine).map(|rental| rental.state) {
         Some(RentalState::Starting) if !is_heard => booting,
-        // Without a list the state is unchanged.
+        // If there is no list, the state is unchanged.
         None if !is_heard && bill.usd_micros_per_hour <= booting => booting,
         _ => machine.usd_micros_per_hour,
     }
@@ -188,7 +188,7 @@ fn opened(machine: &MachineRecord) -> MachineBill {
 
 /// State that a machine is charged for; `None` while it is given back, when the state is unchanged.
 fn state(seen: &RawState, machine: &MachineRecord) -> Option<BillState> {
-    // Only the disk of a machine that was taken away is charged, whatever its wanted state.
+    // Only the disk of a machine that was taken away is charged, regardless of its wanted state.
     let is_away = |state| matches!(state, RentalState::Lost | RentalState::Stopped | RentalState::Broken);
     if seen.rental_of(machine).is_some_and(|rental| is_away(rental.state)) {
         return Some(BillState::Stopped);

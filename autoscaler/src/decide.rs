@@ -290,7 +290,7 @@ impl<'a> Decision<'a> {
             self.give_up(machine, self.on.len() + self.stopped.len() + 1, Reason::Drained);
         }
         let mut shrinks = !drained.is_empty();
-        // Where groups share machines, each machine that goes may make another one dispensable.
+        // If groups share machines, each machine that goes may make another one dispensable.
         while self.give_up_idle() {
             shrinks = true;
         }

@@ -11,7 +11,7 @@ use crate::observation::{Machine, Observation, Phase};
 use crate::plan::Reason;
 use crate::policy::Policy;
 
-/// From a poll of Redis, some milliseconds, to the timeout of a provider.
+/// Buckets from a poll of Redis, some milliseconds, to the timeout of a provider.
 const SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0];
 
 /// Name of this set of metrics.

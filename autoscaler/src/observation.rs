@@ -29,7 +29,7 @@ pub struct Endpoint {
     /// Memory that the model takes of each of its GPUs; 0 runs on a machine without GPUs.
     #[serde(rename = "vram_gib", alias = "vram_gb", with = "gib")]
     pub vram: Mib,
-    /// Requirements beside memory.
+    /// Requirements other than memory.
     #[serde(default)]
     pub demands: Requirements,
     /// By priority: interactive, standard, batch.
@@ -146,7 +146,7 @@ pub struct Machine {
     /// Jobs that run at once on a GPU: 1, or more if models share it; 0: as many as its memory allows.
     #[serde(default)]
     pub slots: u32,
-    /// Properties that requirements beside memory refer to.
+    /// Properties that requirements other than memory refer to.
     #[serde(default)]
     pub traits: Traits,
     /// Jobs that it runs now.
@@ -173,7 +173,7 @@ impl Machine {
     }
 }
 
-/// Properties of a machine that requirements beside memory refer to.
+/// Properties of a machine that requirements other than memory refer to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Traits {
@@ -244,7 +244,7 @@ pub struct Offer {
     /// Remaining time of the listing, seconds; `None` if it does not end.
     #[serde(default)]
     pub listed_for_s: Option<f64>,
-    /// Properties that requirements beside memory refer to.
+    /// Properties that requirements other than memory refer to.
     #[serde(default)]
     pub traits: Traits,
     /// Whether it belongs to the operator. It costs nothing and is used first.

@@ -222,13 +222,13 @@ pub struct Shortage {
     pub have: usize,
     /// Machines that are needed.
     pub need: usize,
-    /// Of those, machines for interactive work, so that no job queues for too long.
+    /// Number of these that interactive work needs so that no job queues for too long.
     pub interactive: f64,
-    /// Of those, machines that work off the backlog of a burst.
+    /// Number of these that work off the backlog of a burst.
     pub burst: f64,
-    /// Of those, machines for deferrable work that must begin now to start in time.
+    /// Number of these for deferrable work that must begin now to start in time.
     pub deferred: f64,
-    /// Of those, machines for deferrable work that is almost late.
+    /// Number of these for deferrable work that is almost late.
     pub urgent: f64,
     /// Waiting jobs: interactive and deferrable.
     pub waiting: (u64, u64),

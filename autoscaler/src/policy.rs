@@ -8,7 +8,7 @@ use stokehold_units::UsdMicros;
 /// them are still read.
 pub(crate) const RETIRED: [&str; 1] = ["prefetch_max"];
 
-/// What happens to rented machines when the budget of a day is spent.
+/// Treatment of rented machines when the budget of a day is spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AtBudget {
@@ -32,7 +32,7 @@ pub struct Policy {
     pub max_usd_per_hour: f64,
     /// Limit for the cost of all rented machines per day (UTC), dollars; 0 allows none. `None`: no limit.
     pub max_usd_per_day: Option<f64>,
-    /// What happens to rented machines when `max_usd_per_day` is reached.
+    /// Treatment of rented machines when `max_usd_per_day` is reached.
     pub at_budget: AtBudget,
     /// Maximum number of rents of machines with a price within one hour. Bounds the damage of any fault.
     pub max_rents_per_hour: u32,
@@ -82,7 +82,8 @@ pub struct Policy {
     pub queueing_gain: f64,
     /// Time within which the backlog of a burst is worked off, counted from when a new machine could help, seconds.
     pub drain_s: f64,
-    /// Margin before the target at which a deferrable job is started, beside the time of a boot and a load, seconds.
+    /// Margin before the target at which a deferrable job is started, in addition to the time of a boot and a load,
+    /// seconds.
     pub deferred_margin_s: f64,
     /// Fraction of a machine that interactive work must need before another machine is started for it, 0 to 1.
     pub round_up_from: f64,

@@ -9,7 +9,7 @@ use crate::snapshot::{Group, Learned, Snapshot};
 
 /// Assumed time that a machine is used, over which the cost of starting it is spread, hours.
 const STAY_HOURS: f64 = 1.0;
-/// Assumed size of a worker's image, GB, unless a provider knows it.
+/// Assumed size of a worker's image, GB, unless the provider's settings have it.
 const IMAGE_GB: f64 = 1.0;
 /// Minimum time of a listing after the boot, seconds.
 const LISTED_MIN_S: f64 = 900.0;

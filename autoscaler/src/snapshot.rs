@@ -92,7 +92,7 @@ pub struct Needs {
     /// Memory of each GPU that the model needs, rounded up to the smallest GPU that has it.
     #[serde(rename = "vram_gib", alias = "vram_gb", with = "gib")]
     pub vram: Mib,
-    /// Requirements beside memory.
+    /// Requirements other than memory.
     pub demands: Requirements,
 }
 

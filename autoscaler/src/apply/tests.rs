@@ -11,7 +11,7 @@ use super::*;
 use crate::plan::Reason;
 use crate::provider::Rental;
 
-/// Answers every rent as it is told to, and notes what it was asked.
+/// A provider that answers every rent with the given outcome and records the calls.
 struct Cloud {
     answer: Mutex<Result<String, ProviderError>>,
     asked: Mutex<Vec<String>>,

@@ -28,7 +28,7 @@ pub(crate) struct CostLedger {
     /// Time at which each machine was last known to exist, unix milliseconds.
     there_ms: BTreeMap<String, u64>,
     asked: Option<Instant>,
-    /// Query of charges that runs beside the rounds.
+    /// Query of charges that runs concurrently with the rounds.
     asking: Option<JoinHandle<Charges>>,
     /// A day, and the cost on it of bills that no longer change.
     settled_today: Option<(u32, u64)>,

@@ -49,7 +49,7 @@ impl Level {
         self.used_s = now_s;
     }
 
-    /// Whether the level was ever used: an observed gap weighs 1 beside the prior.
+    /// Whether the level was ever used: an observed gap has the weight 1 in addition to the prior.
     #[must_use]
     pub fn has_been_used(&self) -> bool {
         self.gaps.iter().sum::<f64>() > PRIOR * GAPS as f64 + 0.5

@@ -1,4 +1,5 @@
-//! Leader election: one of several autoscalers leads. The others stand by and take over some seconds after it fails.
+//! Leader election: one of several autoscalers leads. The others are on standby and take over some seconds after it
+//! fails.
 
 use std::time::Duration;
 

@@ -7,8 +7,8 @@ use crate::observe::{Pause, RawState, SILENT_MS};
 /// every three seconds.
 const QUIET_MS: u64 = 9_000;
 
-/// Time that workers have to report again after a pause, beside the usual limit, milliseconds: a call that hung is
-/// given up after 15 s and repeated a little later.
+/// Time that workers have to report again after a pause, in addition to the usual limit, milliseconds. A call that hung
+/// is given up after 15 s and repeated a little later.
 const RETURN_MS: u64 = 30_000;
 
 /// Maximum duration of a pause, milliseconds. A gateway that is down for longer needs an operator.

@@ -24,7 +24,7 @@ pub(crate) struct ReconcileLimits {
     pub(crate) most_usd_micros_per_hour: u64,
 }
 
-/// A correction beside the plan.
+/// A correction, which is independent of the plan.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Correction {
     /// Updates the record of a machine.

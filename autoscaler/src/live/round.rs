@@ -65,7 +65,7 @@ pub(crate) async fn round(
     }
     let dear: Vec<String> =
         reconcile::too_dear(&seen, limits.most_usd_micros_per_hour).iter().map(|machine| machine.id.clone()).collect();
-    // The planner knows the price, not the agreed price, and would undrain these machines.
+    // The planner uses the charged price, not the agreed price, and would undrain these machines.
     plan.steps
         .retain(|step| !matches!(&step.action, Action::Undrain { machine } if dear.iter().any(|id| **id == **machine)));
     let overcharged: Vec<_> = seen.machines.values().filter(|machine| machine.is_overcharged()).collect();

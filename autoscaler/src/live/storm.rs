@@ -28,7 +28,7 @@ use crate::policy::Policy;
 /// Duration of a leader's lease without renewal, milliseconds.
 const LEASE_MS: u64 = 15_000;
 
-/// Limits of what is rented at once: machines, and dollars per hour.
+/// Limits of the existing rentals: machines, and dollars per hour.
 const MACHINES: u32 = 12;
 const USD_PER_HOUR: f64 = 4.0;
 

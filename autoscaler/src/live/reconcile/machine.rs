@@ -1,4 +1,4 @@
-//! Corrections of one machine: what its provider's list and its worker show, against what its record wants.
+//! Corrections of one machine: compares its provider's list and its worker with its record.
 
 use stokehold_queue::registry::{MachineRecord, Wanted};
 use stokehold_units::UsdMicros;
@@ -36,7 +36,7 @@ pub(super) fn correct(
     let worker = seen.worker_of(machine);
     let is_heard = worker.is_some_and(|worker| !seen.is_silent(worker));
     // A list kept in this process is exact. For any other provider, a machine whose worker is heard exists, whatever
-    // the list says.
+    // its list contains.
     let is_exact = provider.settles_after().is_zero();
     let mut known = machine.clone();
     if let Some(rental) = rental {

@@ -55,7 +55,7 @@ pub(super) fn provider(inner: Arc<dyn Provider>, world: &World) -> Arc<dyn Provi
     Arc::new(PlantedProvider::new(inner, world.ledger.clone(), world.planted.clone()))
 }
 
-/// The ledger that an autoscaler of the simulation writes to: that of the world, with the planted bug.
+/// The ledger that an autoscaler of the simulation writes to: the ledger of the world, with the planted bug.
 pub(super) fn ledger(world: &World, provider: Arc<dyn Provider>) -> Box<dyn RentalLedger> {
     Box::new(PlantedLedger::new(world.ledger.clone(), provider))
 }
@@ -63,7 +63,7 @@ pub(super) fn ledger(world: &World, provider: Arc<dyn Provider>) -> Box<dyn Rent
 /// The state that an autoscaler of the simulation reads, with the planted bug.
 pub(super) fn read(mut seen: RawState) -> RawState {
     if is("one-list-is-enough") {
-        // As if an earlier list had lacked every machine.
+        // The record looks as if an earlier list had lacked the machine.
         seen.machines.values_mut().for_each(|machine| machine.missed_ms = Some(0));
     }
     seen
@@ -74,7 +74,7 @@ pub(super) fn poll(asker: &mut Asker, mut seen: RawState, answers: Answers) -> P
     if !is("empty-list-believed") {
         return asker.poll(seen, answers);
     }
-    // Without machines that should be listed, every list is plausible.
+    // The asker gets no machines, so that every list is plausible.
     let machines = std::mem::take(&mut seen.machines);
     let mut poll = asker.poll(seen, answers);
     poll.seen.machines = machines;

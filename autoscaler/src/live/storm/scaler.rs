@@ -1,4 +1,4 @@
-//! One autoscaler process.
+//! An autoscaler process of a storm.
 
 use std::sync::Arc;
 use std::time::Duration;

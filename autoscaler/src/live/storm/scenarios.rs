@@ -10,7 +10,7 @@ use stokehold_queue::job::Priority;
 
 use super::fleet::Endpoint;
 
-/// Interactive work and batch work; any card here can do both.
+/// Interactive work and batch work; any GPU here can do both.
 const DRAW: Endpoint = Endpoint { name: "draw", class: 10, priority: Priority::Interactive };
 const FILM: Endpoint = Endpoint { name: "film", class: 10, priority: Priority::Batch };
 

@@ -15,7 +15,7 @@ fn a_dollar() -> Policy {
     Policy { max_usd_per_hour: 1.0, ..policy() }
 }
 
-/// Runs once with batch work for the same cards, and once with batch work that needs large cards.
+/// Runs once with batch work for the same GPUs, and once with batch work that needs large GPUs.
 pub(in super::super) fn budget() -> Vec<String> {
     let large = Listing { gpu_name: "RTX A6000".into(), ..listing() };
     let mixed = fake::Settings { listings: [vec![listing(); 10], vec![large; 10]].concat(), ..market(0, &listing()) };

@@ -57,7 +57,7 @@ async fn until(mut going: Going, mut more: usize, is_so: impl Fn() -> bool) -> R
     }
 }
 
-/// A thousand small cards cost less than the first sufficient one, and a response holds 64.
+/// A thousand small GPUs cost less than the first sufficient one, and a response holds 64.
 pub(in super::super) fn large_among_small() -> Vec<String> {
     play(async {
         let small =
@@ -69,7 +69,7 @@ pub(in super::super) fn large_among_small() -> Vec<String> {
         stage.submit(0, 3);
         stage.run_until(40.0, "one that holds it is rented", |stage| stage.world.cloud.rented() > 0).await;
         stage.run_until(600.0, "the work is done", |stage| stage.fleet.count(0) == (0, 3)).await;
-        // The same beside small work, for which every offer is suitable.
+        // The same with an additional small job, for which every offer is suitable.
         stage.submit(1, 1);
         stage.run_for(60.0).await;
         stage.run_until(3_600.0, "all is given back", |stage| stage.world.is_empty()).await;
