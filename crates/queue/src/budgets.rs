@@ -180,7 +180,7 @@ pub struct Running {
     pub batch: Option<String>,
     /// The worker that runs it.
     pub worker_id: String,
-    /// When it was leased, Unix milliseconds.
+    /// Time of the lease, Unix milliseconds.
     pub leased_ms: u64,
 }
 

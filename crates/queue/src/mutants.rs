@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 /// The place of a planted bug.
 enum Bug {
-    /// In the text of a script, or of every script that contains it (`""`): script, text, replacement.
+    /// A change of the text of a script, or of every script that contains it (`""`): script, text, replacement.
     Lua(&'static [(&'static str, &'static str, &'static str)]),
-    /// In Rust, where [`is`] is called.
+    /// A change in Rust, where [`is`] is called.
     Rust,
 }
 

@@ -55,7 +55,7 @@ pub enum CancelAnswer {
 pub struct Swept {
     /// Jobs moved.
     pub jobs: u32,
-    /// When the next job is due, Unix milliseconds, if known.
+    /// Time at which the next job is due, Unix milliseconds, if known.
     pub next_due_ms: Option<u64>,
 }
 

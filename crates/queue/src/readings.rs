@@ -1,4 +1,4 @@
-//! Each worker's readings of the last hour, for charts: one for every half minute.
+//! The readings of each worker in the last hour, for charts: one for every half minute.
 
 use redis::AsyncCommands;
 use serde::{Deserialize, Serialize};

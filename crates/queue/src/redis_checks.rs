@@ -17,7 +17,7 @@ pub enum Durability {
     Strict,
     /// A process crash loses nothing; a power failure of the Redis host may lose the last 2 s.
     Standard,
-    /// Nothing survives a restart of Redis. No configuration selects this class: it is what `--ephemeral` accepts.
+    /// Nothing survives a restart of Redis. No configuration selects this class; only `--ephemeral` accepts it.
     #[serde(skip)]
     Ephemeral,
 }

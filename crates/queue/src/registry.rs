@@ -99,7 +99,7 @@ pub struct WorkerRecord {
 pub struct WebhookGeneration {
     /// Number of rotations of the secret: 0, 1, ...
     pub generation: u32,
-    /// When it was last rotated, Unix milliseconds.
+    /// Time of the last rotation, Unix milliseconds.
     pub rotated_ms: Option<u64>,
 }
 

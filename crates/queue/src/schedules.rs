@@ -1,4 +1,4 @@
-//! Schedules: jobs that repeat at times of a clock. Redis only.
+//! Schedules: jobs that repeat at times of a clock. Uses Redis only.
 //!
 //! A schedule is a record with a due time. Every replica polls for due schedules. A tick is submitted first, under an
 //! idempotency key made of the schedule and the tick's time. Then [`Schedules::advance`] moves the schedule on, which
@@ -61,7 +61,7 @@ pub struct ScheduleSpec {
     pub missed: Missed,
     /// Delay after which a tick counts as missed, milliseconds.
     pub grace_ms: u64,
-    /// When it was created, Unix milliseconds.
+    /// Time of the creation, Unix milliseconds.
     pub created_ms: u64,
 }
 
@@ -97,7 +97,7 @@ pub struct Schedule {
     pub last_at_ms: Option<u64>,
     /// The job of that tick.
     pub last_job_id: Option<JobId>,
-    /// Why the last tick created no job; `None` if it did.
+    /// Reason why the last tick created no job; `None` if it created one.
     pub last_error: Option<TickError>,
 }
 
@@ -108,7 +108,7 @@ pub struct Due {
     pub schedule: Schedule,
     /// Due time of the schedule, Unix milliseconds.
     pub due_ms: u64,
-    /// When this due time was first polled, Unix milliseconds: use it as the current time of decisions.
+    /// Time of the first poll of this due time, Unix milliseconds. Use it as the current time of decisions.
     pub seen_ms: u64,
     guard: Option<u64>,
 }
@@ -118,7 +118,7 @@ pub struct Due {
 pub struct DueRound {
     /// The current time by the queue's clock, Unix milliseconds.
     pub now_ms: u64,
-    /// When the next schedule is due, Unix milliseconds, if known.
+    /// Time at which the next schedule is due, Unix milliseconds, if known.
     pub next_due_ms: Option<u64>,
     /// The due schedules.
     pub due: Vec<Due>,

@@ -30,7 +30,7 @@ pub struct Entry {
     pub root: Root,
     /// The name below the root, without the colon.
     pub name: Bytes,
-    /// When the key expires, Unix milliseconds; absent if it does not.
+    /// Time at which the key expires, Unix milliseconds; absent if it does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
     /// Whether the entry continues the previous entry of the same key.

@@ -21,7 +21,7 @@ type Family = (&'static str, &'static str, Fate);
 const SHARD: [Family; 63] = [
     ("j", "jobs", Fate::Record),
     ("e", "job events", Fate::Record),
-    // Not persisted in Redis either.
+    // Outputs are not persisted in Redis either.
     ("o", "job outputs", Fate::Moment),
     ("d", "dependents", Fate::Place),
     ("q", "lanes", Fate::Place),
@@ -62,7 +62,7 @@ const SHARD: [Family; 63] = [
     ("faults", "signals", Fate::Moment),
     ("recount", "signals", Fate::Moment),
     ("drift", "signals", Fate::Moment),
-    // About workers that wait or reserve room.
+    // Records of workers that wait or reserve room.
     ("hold", "waiting workers", Fate::Moment),
     ("head", "waiting workers", Fate::Moment),
     ("warm", "waiting workers", Fate::Moment),
@@ -79,12 +79,12 @@ const SHARD: [Family; 63] = [
     ("wl", "lists", Fate::Place),
     ("tenants", "lists", Fate::Place),
     ("traces", "lists", Fate::Place),
-    // About the current Redis process and its replicas.
+    // Records of the current Redis process and its replicas.
     ("mark", "signals", Fate::Moment),
     ("role", "signals", Fate::Moment),
     ("signal", "signals", Fate::Moment),
     ("probe", "signals", Fate::Moment),
-    // About the replica that exports traces at present.
+    // The mark of the replica that exports traces at present.
     ("tracing", "signals", Fate::Moment),
 ];
 

@@ -34,12 +34,12 @@ pub struct Source {
     roots: Vec<(Root, Connection, String)>,
 }
 
-/// When and how a root was copied.
+/// Time and exactness of the copy of a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Moment {
     /// The root.
     pub root: Root,
-    /// When the copy began, Unix milliseconds by Redis's clock.
+    /// Time at which the copy began, Unix milliseconds by Redis's clock.
     pub at_ms: u64,
     /// Duration of the copy, milliseconds.
     pub took_ms: u64,

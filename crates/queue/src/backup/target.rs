@@ -67,7 +67,7 @@ impl Target {
         Ok(Self { config, place, registry, shards })
     }
 
-    /// Some of the existing keys, at most three. If there are any, nothing may be written.
+    /// Returns some of the existing keys, at most three. If there are any, nothing may be written.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

@@ -19,7 +19,7 @@ pub struct BatchSpec {
     /// The version of that endpoint; if absent, the one that is current during validation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,
-    /// When the batch was created, Unix milliseconds. The ids of its jobs contain this time.
+    /// Time of the creation, Unix milliseconds. The ids of the batch's jobs contain this time.
     pub created_ms: u64,
     /// The priority of its jobs.
     pub priority: Priority,
@@ -226,7 +226,7 @@ pub struct Batch {
     pub handed: Option<u64>,
     /// Ended jobs whose results have been collected.
     pub collected: u64,
-    /// When jobs were last collected, Unix milliseconds.
+    /// Time at which jobs were last collected, Unix milliseconds.
     pub collected_ms: Option<u64>,
     /// Lines that succeeded.
     pub succeeded: u64,
@@ -238,7 +238,7 @@ pub struct Batch {
     pub expired: u64,
     /// Jobs that run now.
     pub running: u64,
-    /// Why the batch stops, once it does.
+    /// Reason of the stop, once the batch stops.
     pub stop: Option<StopReason>,
     /// Whether the batch stops because its budget is exhausted.
     pub is_over_budget: bool,
@@ -256,9 +256,9 @@ pub struct Batch {
     pub versions: BTreeMap<String, u32>,
     /// The first invalid lines.
     pub errors: Vec<LineError>,
-    /// When its first line became ready to run, Unix milliseconds.
+    /// Time at which the first line became ready to run, Unix milliseconds.
     pub started_ms: Option<u64>,
-    /// When the batch ended, Unix milliseconds.
+    /// Time of the batch's end, Unix milliseconds.
     pub ended_ms: Option<u64>,
     /// The position at which the feeder continues.
     pub place: FeedPosition,

@@ -95,7 +95,7 @@ pub struct Charged {
     pub disk_usd_micros: u64,
     /// Charges for traffic, in both directions.
     pub traffic_usd_micros: u64,
-    /// When the charges were reported, Unix milliseconds.
+    /// Time at which the charges were reported, Unix milliseconds.
     pub at_ms: u64,
     /// Whether the provider will charge nothing more.
     pub is_final: bool,

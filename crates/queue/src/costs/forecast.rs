@@ -34,7 +34,7 @@ pub struct Estimate {
     pub basis_jobs: u64,
 }
 
-/// Why no estimate is possible.
+/// Reason why no estimate is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unknown {

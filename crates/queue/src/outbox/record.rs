@@ -48,7 +48,7 @@ impl DeliveryState {
 /// One try at a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Try {
-    /// When it started, Unix milliseconds.
+    /// Start of the try, Unix milliseconds.
     #[serde(rename = "at")]
     pub at_ms: u64,
     /// Status of the receiver's response.
@@ -74,11 +74,12 @@ pub struct Delivery {
     pub tenant: String,
     /// URL of the receiver.
     pub url: String,
-    /// When the event happened, Unix milliseconds.
+    /// Time of the event, Unix milliseconds.
     pub created_ms: u64,
     /// The state.
     pub state: DeliveryState,
-    /// When it is tried next, or when its current claim expires, Unix milliseconds; `None` once it has ended.
+    /// Time of the next try, or of the expiry of the current claim, Unix milliseconds; `None` once the delivery has
+    /// ended.
     pub next_try_ms: Option<u64>,
     /// Number of tries since its creation or its last replay.
     pub tried: u32,
@@ -113,7 +114,7 @@ pub struct Claimed {
 pub struct Claims {
     /// The deliveries.
     pub deliveries: Vec<Claimed>,
-    /// When the next delivery is due, Unix milliseconds.
+    /// Time at which the next delivery is due, Unix milliseconds.
     pub next_due_ms: Option<u64>,
 }
 

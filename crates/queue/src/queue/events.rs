@@ -33,7 +33,7 @@ pub struct KeptOutputs {
     pub index: u64,
     /// The outputs. An empty list marks the end of the attempt, whose outputs are all those below `index`.
     pub values: Vec<Box<RawValue>>,
-    /// When they were stored, Unix milliseconds.
+    /// Time at which they were stored, Unix milliseconds.
     pub at_ms: u64,
 }
 

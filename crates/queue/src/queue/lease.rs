@@ -17,8 +17,8 @@ pub const AGE_AFTER_MS: u64 = 5 * 60 * 1000;
 /// first of them would wait for the last.
 pub const LEASE_BYTES: usize = 8 << 20;
 
-/// If the next job of a class stays the same for this long because no GPU has room for it, a worker is asked to reserve
-/// a GPU.
+/// Time after which a worker is asked to reserve a GPU, if the next job of a class stays the same because no GPU has
+/// room for it.
 pub const HOLD_AFTER_MS: u64 = 20 * 1000;
 
 /// Time for which only one worker is asked to reserve a GPU for a class: about as long as its running jobs need to end.

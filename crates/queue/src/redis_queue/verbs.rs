@@ -135,7 +135,7 @@ impl Queue for RedisQueue {
 
     async fn abandon(&self, worker_id: &str) -> Result<u32, Error> {
         let ended = scripts::Abandon { keys: &self.keys, worker_id }.run(&self.connection).await?;
-        // Not `reap`, which pauses after a start of Redis: this worker will not extend its leases.
+        // `reap` would pause after a start of Redis, but this worker will not extend its leases.
         let (retention_ms, mut most) = (self.config.retention_ms, ended);
         while most > 0 {
             let reap = scripts::Reap { keys: &self.keys, clock: &self.config.clock, retention_ms, most };

@@ -30,7 +30,7 @@ pub struct Change {
     pub id: String,
     /// The tenant whose resources are changed.
     pub tenant: String,
-    /// When the change began, Unix milliseconds.
+    /// Time at which the change began, Unix milliseconds.
     pub at_ms: u64,
     /// The caller that makes the change.
     pub actor: Actor,
@@ -98,9 +98,9 @@ pub struct KeptChange {
 /// The range of changes to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which<'a> {
-    /// Newest first, before this cursor.
+    /// Changes before this cursor, newest first.
     Before(Option<&'a str>),
-    /// Oldest first, after this cursor.
+    /// Changes after this cursor, oldest first.
     After(&'a str),
 }
 

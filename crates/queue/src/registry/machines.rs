@@ -37,13 +37,13 @@ pub struct MachineRecord {
     pub offer: serde_json::Value,
     /// The target state.
     pub wanted: Wanted,
-    /// When the target state was set, Unix milliseconds. The instance has been booting or resuming since then.
+    /// Time at which the target state was set, Unix milliseconds. The instance has been booting or resuming since then.
     pub wanted_ms: u64,
     /// Whether the provider has confirmed the request. The request is repeated until then.
     pub is_done: bool,
-    /// When the instance was rented, Unix milliseconds.
+    /// Time of the rental, Unix milliseconds.
     pub rented_ms: u64,
-    /// When the instance was drained, Unix milliseconds. It takes no more jobs since then.
+    /// Start of the drain, Unix milliseconds. The instance takes no more jobs since then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drained_ms: Option<u64>,
     /// The target state once the instance has finished its jobs.
@@ -57,11 +57,11 @@ pub struct MachineRecord {
     /// Price of an hour until the instance runs, if that is less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub booting_usd_micros_per_hour: Option<u64>,
-    /// When the provider confirmed the creation, Unix milliseconds. The instance is billed from then on.
+    /// Time at which the provider confirmed the creation, Unix milliseconds. The instance is billed from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_ms: Option<u64>,
-    /// When the provider first confirmed the release, Unix milliseconds. The instance is billed until then, even if the
-    /// provider lists it for longer.
+    /// Time at which the provider first confirmed the release, Unix milliseconds. The instance is billed until then,
+    /// even if the provider lists it for longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released_ms: Option<u64>,
     /// Price of an hour while the instance is stopped.
@@ -186,7 +186,7 @@ pub struct Eta {
 /// The status of the leading autoscaler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AutoscalerStatus {
-    /// When the status was written, Unix milliseconds.
+    /// Time at which the status was written, Unix milliseconds.
     pub at_ms: u64,
     /// Conditions that an operator should act on.
     pub notices: Vec<Notice>,
@@ -203,7 +203,7 @@ pub const DECISIONS_MAX: usize = 20;
 /// A decision about an instance, and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When the decision was made, Unix milliseconds.
+    /// Time of the decision, Unix milliseconds.
     pub at_ms: u64,
     /// The action: `rent`, `resume`, `drain`, `undrain`, `stop` or `release`.
     pub action: String,
@@ -366,7 +366,7 @@ impl Registry {
         self.lead_write(term, &self.keys.drains(), worker, &since).await
     }
 
-    /// When each drained worker was drained, Unix milliseconds by name.
+    /// Start of the drain of each drained worker, Unix milliseconds by name.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -388,7 +388,7 @@ impl Registry {
         self.lead_write(term, &self.keys.shunned(), host, &until).await
     }
 
-    /// When the cooldowns of hosts and offers end, Unix milliseconds.
+    /// End of the cooldown of each host and offer, Unix milliseconds.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

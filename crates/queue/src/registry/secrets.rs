@@ -21,7 +21,7 @@ pub struct SealedSecret {
     pub sealed_key: String,
     /// The value, sealed with the secret's own key, base64.
     pub sealed_value: String,
-    /// When it was set, Unix milliseconds.
+    /// Time of the last change, Unix milliseconds.
     pub updated_ms: u64,
 }
 

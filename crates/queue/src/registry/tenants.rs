@@ -26,7 +26,7 @@ pub struct Quotas {
 pub struct TenantRecord {
     /// Name of the tenant.
     pub name: String,
-    /// When an operator created it, Unix milliseconds; `None` if it came into being with its first token.
+    /// Time of the creation by an operator, Unix milliseconds; `None` if the tenant was created with its first token.
     pub created_ms: Option<u64>,
     /// Time since which the tenant is disabled, Unix milliseconds; `None` if it is enabled.
     pub disabled_ms: Option<u64>,

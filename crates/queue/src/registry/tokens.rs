@@ -35,9 +35,9 @@ pub struct TokenRecord {
     /// The user of the token; empty if not set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub user: String,
-    /// When it was created, Unix milliseconds.
+    /// Time of the creation, Unix milliseconds.
     pub created_ms: u64,
-    /// When it expires, Unix milliseconds.
+    /// Time of the expiry, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
     /// Whether it is valid for one use only.
@@ -195,7 +195,7 @@ impl Registry {
         Ok(deleted)
     }
 
-    /// Records when tokens were last used, Unix milliseconds by their public part.
+    /// Records the times at which tokens were last used, Unix milliseconds by their public part.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: some may be recorded; the next use repeats it.
@@ -213,8 +213,8 @@ impl Registry {
         Ok(())
     }
 
-    /// When these tokens were last used, Unix milliseconds by their public part. Tokens that have not been used for 400
-    /// days are left out.
+    /// Times at which these tokens were last used, Unix milliseconds by their public part. Tokens that have not been
+    /// used for 400 days are left out.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
