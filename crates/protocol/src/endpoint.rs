@@ -18,7 +18,7 @@ pub struct EndpointVersion {
     pub name: String,
     /// 1, 2, 3, ... per name.
     pub version: u32,
-    /// When it was created, Unix milliseconds.
+    /// Time of the deploy, Unix milliseconds.
     pub created_ms: u64,
     /// The deployed spec.
     #[serde(flatten)]
@@ -176,7 +176,7 @@ pub struct EndpointSpec {
     /// Maximum number of attempts of jobs that set none.
     #[serde(default = "default_max_attempts")]
     pub max_attempts: u32,
-    /// When and after which errors its jobs are retried.
+    /// Retry policy of the endpoint's jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPolicy>,
     /// Inputs that a worker runs once before the first job, the largest first: JSON objects.

@@ -65,7 +65,7 @@ impl JobId {
         self.0.as_u64_pair().1
     }
 
-    /// When the job was created, Unix milliseconds.
+    /// Time of the job's creation, Unix milliseconds.
     #[must_use]
     pub fn created_ms(&self) -> u64 {
         let b = self.0.as_bytes();

@@ -150,10 +150,10 @@ pub struct Job {
     /// Number of attempts that ran out of GPU or host memory.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub oom_events: u32,
-    /// When a `scheduled` job becomes ready, Unix milliseconds.
+    /// Time at which a `scheduled` job becomes ready, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_after_ms: Option<u64>,
-    /// When the job ended, Unix milliseconds.
+    /// Time of the job's end, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
     /// The steps so far, in the order of [`JobSpec::steps`].
@@ -166,7 +166,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// When the job was submitted, Unix milliseconds.
+    /// Time of the submit, Unix milliseconds.
     #[must_use]
     pub fn created_ms(&self) -> u64 {
         self.id.created_ms()

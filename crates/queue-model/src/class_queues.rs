@@ -127,7 +127,7 @@ impl Inner {
         self.costs.insert(field, kept);
     }
 
-    /// Puts a lane back among the lanes of its tenant.
+    /// Adds a lane to the lanes of its tenant again.
     fn open_lane(&mut self, lane: &str) {
         let (name, tenant, _) = parts_of(lane);
         let turn = self.next_turn();

@@ -16,9 +16,9 @@ use super::EVENTS_KEPT;
 pub(super) enum Position {
     Front,
     Lane,
-    /// In the queue of its concurrency key.
+    /// The job is in the queue of its concurrency key.
     Key,
-    /// In no lane: it runs, or its deadline has passed and `expire` has not processed it yet.
+    /// The job is in no lane: it runs, or its deadline has passed and `expire` has not processed it yet.
     Nowhere,
 }
 

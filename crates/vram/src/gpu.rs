@@ -216,7 +216,7 @@ impl GpuAccount {
             hold.seen_mib = Some(seen_mib);
             hold.peak_mib = hold.peak_mib.max(Some(seen_mib));
         }
-        // If the memory of processes is unknown, assume that each holder uses its reservation.
+        // If the memory of processes is unknown, each holder counts with its reservation.
         let (ours_mib, claimed_mib): (u64, u64) = match groups {
             Some(groups) => {
                 (self.held.values().filter_map(|hold| hold.seen_mib).sum(), groups.iter().map(|(_, mib)| mib).sum())

@@ -9,7 +9,7 @@ use crate::id::{Fence, JobId};
 /// `POST /worker/v1/events`: events of running jobs. At most 500 per call; an event of a lost lease is dropped.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EventsRequest {
-    /// In order per job.
+    /// The events, in order per job.
     pub events: Vec<JobEventReport>,
 }
 

@@ -24,7 +24,7 @@ pub struct FinishReport {
     /// The cost of the attempt. Workers cannot set it: the gateway computes it from the stored price.
     #[serde(skip)]
     pub cost_usd_micros: Option<u64>,
-    /// With `oom_gpu`: the least GPU memory that the model was observed to need, MiB; absent if another model may have
+    /// With `oom_gpu`: the least GPU memory that the model was observed to need, MiB. Absent if another model may have
     /// been the cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vram_need_mib: Option<u64>,
@@ -47,7 +47,7 @@ pub struct FinishReport {
 /// The next place of a job whose GPU was too small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outgrown {
-    /// In this VRAM class, GiB: the job is requeued without using up an attempt.
+    /// The job is requeued in this VRAM class, GiB, without using up an attempt.
     To(u32),
     /// No known GPU is larger: the job fails.
     All,
@@ -92,9 +92,9 @@ pub enum FinishOutcome {
         /// Size of the result, bytes.
         size_bytes: u64,
     },
-    /// No result.
+    /// The attempt has no result.
     Failed {
-        /// Why the attempt failed.
+        /// The error of the attempt.
         error: JobError,
     },
 }

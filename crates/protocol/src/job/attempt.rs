@@ -153,9 +153,9 @@ pub struct Attempt {
     pub worker_id: String,
     /// The lease token it ran under.
     pub fence: Fence,
-    /// When it was leased, Unix milliseconds.
+    /// Time of the lease, Unix milliseconds.
     pub leased_ms: u64,
-    /// When it ended, Unix milliseconds.
+    /// Time of the end, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
     /// Outcome of the attempt.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Why an attempt or a job failed, described so that a user can act on it.
+/// The error of an attempt or a job, described so that a user can act on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobError {
     /// The kind of failure; a stable code.

@@ -164,7 +164,7 @@ pub struct Concurrency {
     pub max: u32,
 }
 
-/// When a failed attempt is retried. [`JobSpec::max_attempts`] limits the number of attempts.
+/// Policy for retries of failed attempts. [`JobSpec::max_attempts`] limits the number of attempts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RetryPolicy {
     /// Maximum delay of the first retry, milliseconds. It doubles for each further one.

@@ -13,7 +13,7 @@ use crate::id::JobId;
 pub struct StepSpec {
     /// Name of the step in the job's record; the endpoint's name unless the owner chose another.
     pub name: String,
-    /// When it runs.
+    /// Stage of the job at which the step runs.
     pub stage: Stage,
     /// The endpoint that decides.
     pub endpoint: String,
@@ -34,7 +34,7 @@ pub struct StepSpec {
     pub max_attempts: u32,
 }
 
-/// When a step runs.
+/// Stage of a job at which a step runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
