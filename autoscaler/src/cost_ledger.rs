@@ -86,7 +86,7 @@ fn end(bill: &mut MachineBill, at_ms: u64) {
     bill.ended_ms = Some(at_ms.max(bill.since_ms));
 }
 
-/// Notes which machines are known to exist now, because they are listed or heard.
+/// Records which machines are known to exist now, because they are listed or heard.
 pub(crate) fn note_there(seen: &RawState, there_ms: &mut BTreeMap<String, u64>) {
     for machine in seen.machines.values() {
         let is_heard = seen.worker_of(machine).is_some_and(|worker| seen.is_heard(worker));

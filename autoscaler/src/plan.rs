@@ -196,7 +196,7 @@ pub enum Baseline {
     },
     /// A number of machines that follows the number of jobs.
     Jobs {
-        /// Jobs, now or on average.
+        /// Number of jobs, now or on average.
         jobs: f64,
         /// Machines that they need.
         machines: usize,

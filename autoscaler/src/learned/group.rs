@@ -40,7 +40,7 @@ pub(super) struct Memory {
 pub(super) struct Work {
     /// New interactive jobs.
     pub(super) came: f64,
-    /// Recent jobs, their machine seconds and their seconds.
+    /// Number of recent jobs, their machine seconds and their seconds.
     pub(super) lately: (f64, f64, f64),
     /// Machine seconds of the waiting interactive jobs.
     pub(super) backlog_s: f64,
@@ -78,7 +78,7 @@ impl Memory {
         let (jobs, machine_s, alone_s) = work.lately;
         let (job_s, alone_s) = if jobs > 0.01 { (machine_s / jobs, alone_s / jobs) } else { (0.0, 0.0) };
         let share = if alone_s > 0.0 { job_s / alone_s } else { 1.0 };
-        // If machines may not be idle for long, arrivals of long ago do not count.
+        // If machines may not be idle for long, old arrivals do not count.
         let most_s = policy.max_idle_s.unwrap_or(f64::INFINITY);
         let (memory_s, load_s) = (MEMORY_S.min(most_s), LOAD_S.min(most_s));
         let load_s = load_s.max(MEMORY_RUNS * alone_s);

@@ -37,7 +37,7 @@ impl Level {
         Self { used_s: now_s - edge_s(GAPS), gaps: [PRIOR; GAPS] }
     }
 
-    /// Notes that the level is in use now.
+    /// Records that the level is in use now.
     pub fn use_at(&mut self, now_s: f64) {
         let gap_s = now_s - self.used_s;
         if gap_s >= GAP_MIN_S {

@@ -32,7 +32,7 @@ impl Pauses {
         self.is_unreachable = true;
     }
 
-    /// Notes a poll and sets its current pause.
+    /// Records a poll and sets its current pause.
     pub(crate) fn note(&mut self, seen: &mut RawState) {
         let now_ms = seen.now_ms;
         let newest_ms = seen.workers.iter().map(|worker| worker.seen_ms).max().unwrap_or(0);

@@ -34,8 +34,8 @@ pub fn named(name: &str, policy: &Policy) -> Option<Box<dyn Scaler>> {
     if name == OWN { Some(Box::new(Planner::new(policy.clone()))) } else { baselines::named(name, Fleet::cheapest()) }
 }
 
-/// Each of these policies on each of these traces, on as many threads as the machine has. Each outcome is
-/// passed to `report` when it is known.
+/// Simulates each of these policies on each of these traces, on as many threads as the machine has. Passes each outcome
+/// to `report` when it is known.
 pub fn compare(
     names: &[&str],
     cases: &[Case],

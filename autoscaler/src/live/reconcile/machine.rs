@@ -30,7 +30,7 @@ pub(super) fn correct(
     corrections: &mut Vec<Correction>,
 ) {
     let age_ms = seen.now_ms.saturating_sub(machine.wanted_ms);
-    // Nothing is known of machines whose provider could not be reached.
+    // The state of machines whose provider could not be reached is unknown.
     let Some(listed) = seen.rentals.get(&machine.provider) else { return };
     let rental = seen.rental_of(machine);
     let worker = seen.worker_of(machine);

@@ -33,7 +33,7 @@ pub(crate) fn too_dear(seen: &RawState, most_usd_micros_per_hour: u64) -> Vec<&M
     dear
 }
 
-/// Gives back a machine that costs too much, unless that is under way. Its jobs end first.
+/// Gives back a machine that costs too much, unless this has already begun. Its jobs end first.
 pub(super) fn give_back(seen: &RawState, machine: &MachineRecord, corrections: &mut Vec<Correction>) {
     const WHY: &str = "it costs more than agreed, and the total exceeds max_usd_per_hour";
     let is_asked = |correction: &Correction| {

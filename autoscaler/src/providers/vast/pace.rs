@@ -65,7 +65,7 @@ pub(super) enum PaceError {
     /// The next turn is too late.
     #[error("rate limit: the next request may be sent in {} s", .0.as_secs())]
     TooLate(Duration),
-    /// No turn before the quota resets.
+    /// There is no turn before the quota resets.
     #[error("the quota is exhausted for another {} s", .0.as_secs())]
     Quota(Duration),
 }
@@ -95,7 +95,7 @@ impl Pacer {
         loop {
             let at = self.take(endpoint, until)?;
             sleep_until(at).await;
-            // Another request may have been refused meanwhile.
+            // Another request may have been refused in the meantime.
             let is_blocked = |lane: &Lane| lane.blocked_until.is_some_and(|blocked| blocked > at);
             if !self.lock().get(&endpoint).is_some_and(is_blocked) {
                 return Ok(());
@@ -109,12 +109,12 @@ impl Pacer {
         self.lock().get(&endpoint).is_none_or(|lane| lane.next(now) <= now)
     }
 
-    /// Notes a response other than a refusal for sending too soon.
+    /// Records a response other than a refusal for sending too soon.
     pub(super) fn was_let_in(&self, endpoint: Endpoint) {
         self.lock().entry(endpoint).or_default().refusals = 0;
     }
 
-    /// Notes a refusal for sending too soon.
+    /// Records a refusal for sending too soon.
     pub(super) fn was_refused(&self, endpoint: Endpoint, retry_after_s: Option<f64>) {
         let mut lanes = self.lock();
         let lane = lanes.entry(endpoint).or_default();
@@ -125,7 +125,7 @@ impl Pacer {
         lane.block(wait, false);
     }
 
-    /// Notes that the quota is exhausted.
+    /// Records that the quota is exhausted.
     pub(super) fn is_used_up(&self, endpoint: Endpoint, resets_in_s: Option<f64>) {
         let wait = asked(resets_in_s).unwrap_or(QUOTA_RETRY).clamp(endpoint.interval(), QUOTA_MAX);
         self.lock().entry(endpoint).or_default().block(wait, true);

@@ -179,7 +179,7 @@ async fn two(seed: u64) -> Vec<String> {
     let mut random = StdRng::seed_from_u64(seed);
     let policy = Policy { max_machines: 4, max_usd_per_hour: 1.5, host_penalty_s: 300.0, ..policy() };
     let mut stage = Stage::new(seed, market(60, &listing()), policy, &[DRAW]);
-    // No machine lasts, so that another is rented again and again.
+    // Every machine exits, so that another one is rented repeatedly.
     stage.world.cloud.set_faults(vec![Rule::of(Fault::Exit { after_s: 100.0 })]);
     let mut scalers: [Option<Scaler>; 2] = std::array::from_fn(|_| Some(stage.next()));
     let mut still: Vec<(f64, Going, u64)> = Vec::new();
