@@ -32,8 +32,8 @@ const HEIGHTS: [f64; 4] = [200.0, 150.0, 90.0, 110.0];
 const BOTTOM: f64 = 40.0;
 const STYLE: &str = include_str!("plot/style.css");
 
-/// Draws a simulation. Samples are in order of time. Those closer than the resolution are merged, so that the plot
-/// stays below 200 kB.
+/// Draws a simulation. Samples are in order of time. Samples that are closer than the resolution are merged, so that
+/// the plot stays below 200 kB.
 #[must_use]
 pub fn svg(title: &str, outcome: &Outcome, samples: &[Sample]) -> String {
     let samples = merge(samples, MAX_POINTS);

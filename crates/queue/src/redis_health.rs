@@ -62,7 +62,7 @@ pub(crate) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// The number of replicas in sync. One that still loads is connected as well, but acknowledges nothing.
+/// The number of replicas in sync. A replica that is still loading is connected as well, but acknowledges nothing.
 pub(crate) fn replicas_of(info: &str) -> u32 {
     let online = info.lines().filter(|line| {
         let number = line.strip_prefix("slave").and_then(|rest| rest.split_once(':'));

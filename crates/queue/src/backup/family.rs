@@ -96,7 +96,7 @@ const REGISTRY: [Family; 37] = [
     ("announced", "figures", Fate::Place),
     ("audit", "changes in the log", Fate::Record),
     ("audits", "changes in the log", Fate::Record),
-    // Changes that began and have not ended. Those of a replica that died are closed with an unknown outcome.
+    // Changes that began and have not ended. The changes of a replica that died are closed with an unknown outcome.
     ("changes", "changes in the log", Fate::Place),
     ("shards", "shards", Fate::Place),
     ("token", "tokens", Fate::Record),

@@ -27,7 +27,7 @@ use super::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 /// to others.
 const WAIT_MAX: Duration = RESPONSE_TIMEOUT;
 
-/// Timeout of the check of an idle connection. One that fails it is replaced.
+/// Timeout of the check of an idle connection. A connection that fails the check is replaced.
 const RECYCLE_MAX: Duration = Duration::from_secs(2);
 
 /// The connections for long calls to one primary. They are opened when needed; clones share them.

@@ -1,5 +1,5 @@
 //! The audit log. A change is recorded before it is made, and again with its outcome when it has ended. If the replica
-//! dies in between, another one records the end with an unknown outcome. So every change leaves a trace.
+//! dies in between, another one records the end with an unknown outcome, so that every change leaves a trace.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ const OPEN_MAX: usize = 10_000;
 /// Approximate number of changes that a tenant's log keeps: Redis trims them by the hundred.
 const OF_TENANT_MAX: usize = 10_000;
 
-/// Approximate number of changes that the log of all tenants keeps. One has about 400 bytes: 20 MB.
+/// Approximate number of changes that the log of all tenants keeps: 20 MB, because a change has about 400 bytes.
 const OF_ALL_MAX: usize = 50_000;
 
 /// Maximum age of a change in the log.
