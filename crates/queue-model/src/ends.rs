@@ -1,4 +1,4 @@
-//! Moves of jobs out of their current place, and their ends, like `lua/lib/ends.lua` and `lua/finish.lua`.
+//! Removal of jobs from their current place, and their end, like `lua/lib/ends.lua` and `lua/finish.lua`.
 
 use stokehold_protocol::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseRef, Outgrown};
 use stokehold_protocol::id::JobId;

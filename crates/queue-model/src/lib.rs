@@ -184,8 +184,8 @@ impl Inner {
         }
     }
 
-    /// Wakes a parked lease poll that can take a job of this class, and of this lane if it is given. Polls with the
-    /// loaded model go first. Otherwise the smallest GPU that fits wins, then the lowest rank.
+    /// Wakes a parked lease poll that can take a job of this class. If the lane is known, a worker with its model
+    /// loaded goes first. Otherwise the smallest GPU that fits wins, then the lowest rank.
     fn wake(&mut self, class: u32, lane: Option<&str>) -> bool {
         let (demands, gib) = parts_of(class);
         loop {

@@ -1,4 +1,4 @@
-//! A sorted set like in Redis: members ordered by score, then by the members themselves.
+//! A sorted set like Redis's: members ordered by score, then by the members themselves.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};

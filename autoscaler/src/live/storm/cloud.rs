@@ -60,7 +60,7 @@ pub(super) struct Cloud {
     clock: ManualClock,
     began: Instant,
     ledger: Arc<MemoryLedger>,
-    /// Number of rent requests by label.
+    /// Number of rent requests by ID of the machine.
     asked: Mutex<BTreeMap<String, usize>>,
     /// Whether its list is empty in every way that the API allows.
     is_bare: AtomicBool,
