@@ -124,7 +124,7 @@ async fn most_sharers(
         return Ok(u32::MAX);
     };
     // A finished job is accepted even if its version cannot be resolved.
-    let deployed = catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await;
+    let deployed = catalog.find(&spec.tenant, &spec.endpoint, Some(spec.version)).await;
     Ok(deployed.map_or(u32::MAX, |deployed| deployed.version.spec.share()))
 }
 

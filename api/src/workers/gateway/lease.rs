@@ -99,7 +99,9 @@ pub(super) async fn lease(
             Err(Untold::Passing(problem)) => {
                 tracing::warn!(job.id = %lease.job_id, detail = problem.detail(), "a lease cannot be serialised for its worker; requeueing the job");
                 give_back(&app.db, lease).await?;
-                away = Some(problem);
+                if let Some(earlier) = away.replace(problem) {
+                    earlier.log();
+                }
             }
             // The job would return with the next lease, and block all others on every worker.
             Err(Untold::Unreadable(why)) => end(&app.db, lease, why).await?,

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use redis::Pipeline;
+use redis::{ErrorKind, Pipeline};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -150,7 +150,9 @@ impl Reader<'_> {
         pause.arg("PAUSE").arg(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)).arg("WRITE");
         match pause.query_async::<()>(&mut self.redis).await {
             Ok(()) => Ok(true),
-            Err(error) if error.is_io_error() => Err(Error::redis("pause the writers")(error)),
+            Err(error) if error.is_io_error() || error.kind() == ErrorKind::AuthenticationFailed => {
+                Err(Error::redis("pause the writers")(error))
+            }
             Err(error) => {
                 let root = self.root;
                 tracing::warn!(

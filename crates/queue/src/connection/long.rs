@@ -19,6 +19,7 @@ use std::time::Duration;
 use deadpool_redis::{Hook, HookError, Manager, Pool, PoolError, Runtime, TimeoutType, Timeouts};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionInfo, ErrorKind, RedisError, RedisResult};
+use tokio::time::timeout;
 
 use super::locate::{refused, verify};
 use super::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
@@ -29,6 +30,9 @@ const WAIT_MAX: Duration = RESPONSE_TIMEOUT;
 
 /// Timeout of the check of an idle connection. A connection that fails the check is replaced.
 const RECYCLE_MAX: Duration = Duration::from_secs(2);
+
+/// Timeout of getting a connection: a wait, one check and one new connection.
+const GET_MAX: Duration = WAIT_MAX.saturating_add(RECYCLE_MAX).saturating_add(CONNECT_TIMEOUT);
 
 /// The connections for long calls to one primary. They are opened when needed; clones share them.
 #[derive(Clone)]
@@ -55,9 +59,10 @@ impl LongCalls {
         Ok(Self(pool.build().map_err(unusable)?))
     }
 
-    /// A connection of its own for one call.
+    /// A connection of its own for one call. Idle connections are checked one after the other; all of them together
+    /// take at most [`GET_MAX`].
     pub(super) async fn get(&self) -> Result<deadpool_redis::Connection, PoolError> {
-        self.0.get().await
+        timeout(GET_MAX, self.0.get()).await.unwrap_or(Err(PoolError::Timeout(TimeoutType::Recycle)))
     }
 
     /// Closes idle connections now, and the others once their call has ended.
