@@ -28,11 +28,11 @@ use stokehold_queue::{JobId, Queue};
 
 pub(crate) use cases::{cases, tests};
 
-/// Where the tests' clock starts: in the past, since the ids of stream entries are made by the server's own clock.
+/// Start time of the tests' clock. It is in the past because the server's own clock makes the ids of stream entries.
 pub(crate) const START_MS: u64 = 1_700_000_000_000;
 pub(crate) const LEASE_MS: u64 = 30_000;
 
-/// Where all tenants of these stories live, if there are several shards: fair shares and turns are kept among those of one shard.
+/// Shard of all tenants in these tests, if there are several shards: fair shares and turns are kept per shard.
 pub(crate) const SHARD: u8 = 2;
 
 pub(crate) fn spec(endpoint: &str) -> JobSpec {
@@ -50,12 +50,12 @@ pub(crate) fn spec(endpoint: &str) -> JobSpec {
     }
 }
 
-/// One that belongs to `tenant`.
+/// A job of `tenant`.
 fn owned(tenant: &str, endpoint: &str) -> JobSpec {
     JobSpec { tenant: tenant.into(), ..spec(endpoint) }
 }
 
-/// One with a concurrency key.
+/// A job with a concurrency key.
 pub(crate) fn keyed(key: &str, max: u32) -> JobSpec {
     JobSpec { concurrency: Some(Concurrency { key: key.into(), max }), ..spec("echo") }
 }
@@ -101,7 +101,7 @@ fn report(lease: &Lease, outcome: FinishOutcome) -> FinishReport {
     FinishReport::new(held(lease), timing, outcome)
 }
 
-/// It has outgrown its card.
+/// Report of a job that has outgrown its GPU.
 pub(crate) fn outgrow(lease: &Lease, outgrown: Outgrown) -> FinishReport {
     FinishReport { outgrown: Some(outgrown), ..fail(lease, ErrorCode::OomGpu) }
 }
@@ -110,7 +110,7 @@ pub(crate) fn held(lease: &Lease) -> LeaseRef {
     lease.named()
 }
 
-/// A lane of a loaded model that takes so many jobs more.
+/// Lane of a loaded model that accepts `takes` more jobs.
 pub(crate) fn warm(place: &str, takes: u32) -> WarmLane {
     WarmLane { place: place.to_owned(), takes }
 }

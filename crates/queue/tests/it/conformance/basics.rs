@@ -1,4 +1,4 @@
-//! Submitting, ending, cancelling, listing.
+//! Submits, ends, cancels and lists of jobs.
 
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer, FinishOutcome, LeaseRef};
 use stokehold_queue::job::{AttemptOutcome, Idempotency, JobResult, JobState, NewJob};

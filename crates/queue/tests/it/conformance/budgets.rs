@@ -1,4 +1,4 @@
-//! Budgets of a day, and the pause when they are spent.
+//! Daily budgets, and the pause when one is spent.
 
 use stokehold_queue::budgets::{AtBudget, Budget, Budgeted, FOREVER_MS, Standing, Stood};
 use stokehold_queue::costs::day_of;
@@ -114,7 +114,7 @@ pub(crate) async fn a_pause_and_limits_do_not_overwrite_each_other<Q: Queue>(que
     assert_eq!(queue.usage(&acme()).await.unwrap().0, Limits { max_running: Some(5), ..may_spend(100) });
     let before = queue.pause(&acme(), &budget(100), &at(Standing::Reached)).await.unwrap();
     assert_eq!(before, Some(Some(at(Standing::Reached))), "it says how it stood before");
-    // Raised in the meantime: what was decided by the old budget is too late.
+    // The budget was raised in the meantime: a decision that used the old one comes too late.
     limit_tenant(queue, "acme", Limits { max_running: Some(5), ..may_spend(200) }).await;
     assert_eq!(queue.pause(&acme(), &budget(100), &at(Standing::Reached)).await.unwrap(), None);
     assert_eq!(take(queue, 10).await.len(), 2);

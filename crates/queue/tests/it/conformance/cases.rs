@@ -1,6 +1,6 @@
-//! The list of cases, by theme, and the macro that makes a test of each.
+//! The list of cases by theme, and the macro that turns each into a test.
 
-/// Emits one test per case: `<theme>::<case>`, each on a fresh queue that the function `$fresh` makes.
+/// Emits one test per case: `<theme>::<case>`, each on a fresh queue from the function `$fresh`.
 macro_rules! tests {
     ($fresh:path: $($theme:ident { $($case:ident)* })*) => {
         $(mod $theme {

@@ -1,4 +1,4 @@
-//! What is counted of each attempt that ends.
+//! Costs counted for each attempt that ends.
 
 use stokehold_queue::costs::{Spent, day_of};
 use stokehold_queue::gateway::{FinishAnswer, FinishReport};
@@ -10,7 +10,7 @@ use super::{LEASE_MS, START_MS, cancels, fail, held, one, owned, spec, submit, s
 
 const DAY_MS: u64 = 86_400_000;
 
-/// Ran for 600 ms and loaded for 300 of a machine at a micro-dollar a millisecond.
+/// A report of 600 ms of run time and 300 ms of load time on a machine that costs one micro-dollar per millisecond.
 fn on(machine: &str, report: FinishReport) -> FinishReport {
     let timing = Timing { run_ms: 590, upload_ms: 10, env_ms: 100, load_ms: 200, ..Timing::default() };
     FinishReport { machine: machine.to_owned(), cost_usd_micros: Some(900), timing, ..report }

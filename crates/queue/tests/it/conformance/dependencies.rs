@@ -1,4 +1,4 @@
-//! Jobs that wait for jobs.
+//! Jobs that depend on other jobs.
 
 use stokehold_queue::job::{Dependency, DependencyOn, ErrorCode, JobError, JobSpec, JobState, NewJob};
 use stokehold_queue::queue::{Due, Settlement, Verdict};
@@ -12,8 +12,8 @@ fn after(jobs: &[JobId], on: DependencyOn) -> JobSpec {
     JobSpec { depends_on: jobs.iter().map(|job| Dependency { job: *job, on }).collect(), ..spec("echo") }
 }
 
-/// What the settler does: tells those that wait, and lets go on or fails those that have nothing left to wait for. Answers whom
-/// it settled.
+/// Does the settler's work: notifies dependent jobs, then releases or fails those whose dependencies have all ended.
+/// Returns the settled jobs.
 async fn settle_all<Q: Queue>(queue: &Q) -> Vec<JobId> {
     let mut settled = Vec::new();
     loop {
@@ -198,7 +198,7 @@ pub(crate) async fn what_is_not_settled_is_given_out_again<Q: Queue>(queue: &Q, 
         assert_eq!(queue.due(CLAIM_MS).await.unwrap(), [Due::Ready(second)]);
         clock.advance_ms(CLAIM_MS);
     }
-    // A claim goes on for as long as somebody says so, and what is settled does not come back by it.
+    // A claim lasts for as long as it is renewed, and renewing it does not bring back a settled job.
     let claimed = queue.due(CLAIM_MS).await.unwrap();
     for _ in 0..3 {
         clock.advance_ms(CLAIM_MS - 1);

@@ -1,4 +1,4 @@
-//! Who gets how much of the cards.
+//! Fair shares of GPU time.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use stokehold_queue::{ManualClock, Queue};
 
 use super::{limit_tenant, one, owned, query, spec, submit, succeed, succeeds};
 
-/// Runs one job after the other on one slot, each for as long as `took` says; answers whose they were.
+/// Runs one job after the other on one slot, each for the time that `took` returns. Returns the owners of the jobs.
 async fn run<Q: Queue>(queue: &Q, clock: &ManualClock, jobs: usize, took: impl Fn(&Lease) -> u64) -> Vec<String> {
     let mut tenants = Vec::new();
     for _ in 0..jobs {
@@ -41,7 +41,7 @@ pub(crate) async fn nobody_starts_later_than_alone_at_its_share<Q: Queue>(queue:
             started += 1;
             let mine = counts.entry(lease.spec.tenant.clone()).or_default();
             *mine += 1;
-            // Alone, on a twentieth of the slots, its n-th job would start with the 20 n-th start.
+            // Alone, on a twentieth of the slots, the tenant's n-th job would start with the 20 n-th start.
             let alone = *mine * 20;
             assert!(lease.spec.tenant == "flood" || started <= alone, "{counts:?} after {started} starts");
         }
@@ -103,7 +103,7 @@ pub(crate) async fn no_name_of_a_tenant_moves_the_shelf<Q: Queue>(queue: &Q, clo
         submit(queue, many(tenant, "echo", 40)).await;
     }
     run(queue, clock, 30, |_| 1_000).await;
-    // Each leaves the shelf ahead of the others, and comes back.
+    // Each tenant leaves the class queue ahead of the others, and comes back.
     for tenant in ["v", "now"] {
         limit_tenant(queue, tenant, Limits { max_running: Some(0), ..Limits::default() }).await;
     }
@@ -126,7 +126,7 @@ pub(crate) async fn a_run_is_paid_for_before_its_tenant_comes_back<Q: Queue>(que
     for _ in 0..6 {
         assert_eq!(one(queue).await.spec.tenant, "other", "the one that is held has left the shelf");
     }
-    // Two seconds more than expected are still less than what the other has had since.
+    // Two seconds more than expected are still less than the other tenant's use since then.
     clock.advance_ms(3_000);
     succeeds(queue, &first).await;
     assert_eq!(one(queue).await.spec.tenant, "now");
@@ -146,7 +146,7 @@ pub(crate) async fn nobody_pays_for_a_job_that_is_handed_back<Q: Queue>(queue: &
     submit(queue, many("back", "echo", 20)).await;
     submit(queue, many("stays", "echo", 20)).await;
     let leases = queue.lease(query(4, 0)).await.unwrap();
-    // More was leased than its worker had slots for.
+    // The worker leased more jobs than it has slots.
     clock.advance_ms(10_000);
     for lease in &leases {
         if lease.spec.tenant == "back" {
@@ -160,7 +160,7 @@ pub(crate) async fn nobody_pays_for_a_job_that_is_handed_back<Q: Queue>(queue: &
     assert_eq!((share(&tenants, "back"), share(&tenants, "stays")), (6, 4), "six of each have run: {tenants:?}");
 }
 
-/// A tenant whose jobs wait for a slot of the worker, behind those of another, has had no more of the card for that.
+/// A tenant is not charged for the time that its jobs wait for a slot inside the worker, behind jobs of another tenant.
 pub(crate) async fn nobody_pays_for_waiting_inside_a_worker<Q: Queue>(queue: &Q, clock: &ManualClock) {
     submit(queue, many("behind", "echo", 100)).await;
     submit(queue, many("before", "echo", 100)).await;
@@ -181,7 +181,7 @@ async fn jobs_pay_their_part<Q: Queue>(queue: &Q, clock: &ManualClock, timing_of
     submit(queue, many("alone", "echo", 200)).await;
     let mut ended = HashMap::<String, usize>::new();
     while ended.values().sum::<usize>() < 160 {
-        // Four of the one take as long together as one of the other takes.
+        // Four jobs of the one tenant take as long as one job of the other.
         let leases = queue.lease(query(4, 0)).await.unwrap();
         let (together, alone): (Vec<Lease>, Vec<Lease>) =
             leases.into_iter().partition(|lease| lease.spec.tenant == "together");

@@ -56,7 +56,7 @@ pub(crate) async fn however_the_holder_ends_the_next_goes_on<Q: Queue>(queue: &Q
     assert_eq!(one(queue).await.job_id, jobs[2]);
     clock.advance_ms(LEASE_MS);
     queue.reap().await.unwrap();
-    // The lost one keeps the place it had in the line, the crashed one comes back after its backoff.
+    // The lost job keeps its position in the line; the crashed job returns after its backoff.
     let next = one(queue).await;
     assert_eq!(take(queue, 10).await.len(), 0);
     queue.release(&[held(&next)]).await.unwrap();
@@ -92,7 +92,7 @@ pub(crate) async fn a_waiter_let_on_too_early_keeps_its_place<Q: Queue>(queue: &
     let holder = one(queue).await;
     assert_eq!(take(queue, 10).await.len(), 0);
     succeeds(queue, &holder).await;
-    // The second is back in its lane; a more urgent one of the same key comes in between.
+    // The second job is back in its lane; a more urgent job of the same key arrives in between.
     let urgent = JobSpec { priority: stokehold_queue::job::Priority::Interactive, ..keyed("k", 1) };
     let urgent = submit(queue, [urgent]).await[0];
     let holder = one(queue).await;
@@ -137,7 +137,7 @@ fn keyed_on(endpoint: &str, max: u32) -> JobSpec {
     JobSpec { endpoint: endpoint.into(), ..keyed("k", max) }
 }
 
-/// In which order these jobs start when a worker takes up to `want` at a time and ends them one after the other.
+/// The order in which these jobs start when a worker leases up to `want` at a time and ends them one after the other.
 async fn order_of_starts<Q: Queue>(queue: &Q, want: u32) -> Vec<JobId> {
     let (mut started, mut running) = (Vec::new(), std::collections::VecDeque::new());
     loop {
@@ -174,7 +174,7 @@ pub(crate) async fn every_free_place_of_a_key_is_taken_in_the_order_of_submit<Q:
     let mut started = ids(&first);
     started.sort_by_key(|id| jobs.iter().position(|job| job == id));
     assert_eq!(started, jobs[..3]);
-    // Two places are free at once, and both are taken.
+    // Two places become free at once, and both are taken.
     succeeds(queue, &first[0]).await;
     succeeds(queue, &first[1]).await;
     let mut next = ids(&take(queue, 10).await);
@@ -216,7 +216,7 @@ pub(crate) async fn a_job_set_aside_for_one_that_does_not_start_goes_on_after_a_
     assert_eq!(ids(&queue.lease(query(1, 24)).await.unwrap()), [before[0]], "now it is the small ones' turn");
     let after = submit(queue, [large(keyed_on("large", 1)), keyed_on("small", 1), spec("small")]).await;
     assert_eq!(ids(&queue.lease(query(2, 24)).await.unwrap()), [before[2], before[1]]);
-    // The worker with the large card, which could have taken the first of the key next, is gone.
+    // The worker with the large GPU, which could have taken the key's first job next, is gone.
     assert_eq!(ids(&take(queue, 10).await), [after[2]], "the second of the key was set aside for the first");
     clock.advance_ms(2_000);
     queue.promote().await.unwrap();

@@ -1,4 +1,4 @@
-//! The right to run, and how it is lost.
+//! Leases, and the ways to lose them.
 
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer, LeaseRef};
 use stokehold_queue::job::{AttemptOutcome, ErrorCode, JobResult, JobSpec, JobState, SLOT_PARTS};
@@ -108,11 +108,11 @@ pub(crate) async fn a_lease_says_how_many_jobs_its_lane_has_left<Q: Queue>(queue
     let behind = |leases: Vec<stokehold_queue::queue::Lease>| -> Vec<(String, u64)> {
         leases.into_iter().map(|lease| (lease.spec.endpoint, lease.behind)).collect()
     };
-    // Both tenants in turn: what counts is what is left after the whole call.
+    // The tenants take turns: the count is the number of jobs left after the whole call.
     let mut first = behind(take(queue, 4).await);
     first.sort();
     assert_eq!(first, [("a".into(), 3), ("a".into(), 3), ("b".into(), 1), ("b".into(), 1)]);
-    // Jobs that a limit holds back could not start, whoever made room for them.
+    // Jobs that a limit holds back could not start even if a slot were free.
     let endpoint = LimitScope::Endpoint { tenant: "acme".into(), endpoint: "a".into() };
     queue.limit(&endpoint, Some(&Limits { max_running: Some(4), ..Limits::default() })).await.unwrap();
     limit_tenant(queue, "zoo", Limits { max_running: Some(3), ..Limits::default() }).await;
@@ -121,14 +121,14 @@ pub(crate) async fn a_lease_says_how_many_jobs_its_lane_has_left<Q: Queue>(queue
     assert_eq!(second, [("a".into(), 1), ("b".into(), 0)]);
 }
 
-/// Leases that a worker with one slot may hold, of an endpoint that has not run yet.
+/// Number of leases that a worker with one slot may hold for an endpoint that has not run yet.
 const OF_ONE_SLOT: usize = 1 + 32;
 
 fn bounded(want: u32) -> LeaseQuery {
     LeaseQuery { slots: Some(1), ..query(want, 0) }
 }
 
-/// All that a worker is given, however often it asks.
+/// All leases that a worker receives when it polls until there are no more.
 async fn all<Q: Queue>(queue: &Q, query: &LeaseQuery) -> Vec<Lease> {
     let mut leases = Vec::new();
     loop {
@@ -146,13 +146,13 @@ pub(crate) async fn a_worker_holds_no_more_than_its_slots_run_and_a_few_ahead<Q:
     let leases = all(queue, &bounded(100)).await;
     assert_eq!(leases.len(), OF_ONE_SLOT);
     assert!(matches!(queue.lease(bounded(1)).await, Err(Error::Full)));
-    // Nobody else is kept from theirs.
+    // Other workers still receive their jobs.
     let other = LeaseQuery { worker_id: "w2".into(), ..bounded(100) };
     assert_eq!(all(queue, &other).await.len(), OF_ONE_SLOT);
     let elsewhere = LeaseQuery { worker_id: "w3".into(), taken_elsewhere: 30 * SLOT_PARTS, ..bounded(100) };
     assert_eq!(all(queue, &elsewhere).await.len(), OF_ONE_SLOT - 30);
     assert_eq!(take(queue, 100).await.len(), 100, "without a bound it gets what it asks for");
-    // Runs that turn out to be short may be held ahead in larger numbers: a round trip for each would take longer.
+    // Jobs with short runs may be held ahead in larger numbers: a round trip for each would take longer than the run.
     succeeds(queue, &leases[0]).await;
     let short = LeaseQuery { worker_id: "w4".into(), ..bounded(100) };
     assert_eq!(queue.lease(short).await.unwrap().len(), 100);
@@ -163,7 +163,7 @@ pub(crate) async fn every_way_a_lease_ends_gives_its_place_back<Q: Queue>(queue:
     submit(queue, vec![JobSpec { deadline_ms: Some(deadline_ms), ..spec("echo") }; 400]).await;
     let leases = all(queue, &bounded(100)).await;
     assert_eq!(leases.len(), OF_ONE_SLOT);
-    // Runs that are not short are not held ahead.
+    // Jobs whose runs are not short are not held ahead.
     clock.advance_ms(LEASE_MS - 1);
     queue.release(&[held(&leases[0])]).await.unwrap();
     cancels(queue, leases[1].job_id).await;
@@ -185,7 +185,7 @@ pub(crate) async fn jobs_that_share_a_slot_take_a_part_of_it<Q: Queue>(queue: &Q
     assert_eq!(all(queue, &bounded(100)).await.len(), 64 + 32);
     let other = LeaseQuery { worker_id: "w2".into(), slots: Some(2), ..query(100, 0) };
     assert_eq!(all(queue, &other).await.len(), 104, "all that are left: 128 and 33 would be too many");
-    // They take less than two slots of it, and 33 jobs more may be held ahead.
+    // The jobs take less than two of its slots, and 33 more jobs may be held ahead.
     submit(queue, vec![spec("alone"); 100]).await;
     assert_eq!(all(queue, &other).await.len(), 33);
 }

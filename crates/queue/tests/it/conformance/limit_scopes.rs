@@ -1,4 +1,4 @@
-//! What tenants and endpoints may take.
+//! Limits of tenants and endpoints.
 
 use stokehold_queue::budgets::{AtBudget, Budget};
 use stokehold_queue::job::{ErrorCode, JobSpec, JobState};
@@ -74,7 +74,7 @@ pub(crate) async fn nothing_of_a_disabled_tenant_starts_until_it_is_enabled_what
     submit(queue, [spec("b"), owned("zoo", "a")]).await;
     let leases = take(queue, 10).await;
     assert_eq!(leases.iter().map(|lease| lease.spec.tenant.as_str()).collect::<Vec<_>>(), ["zoo"]);
-    // What runs ends as ever, and neither that nor another limit lets the next one start.
+    // A running job ends as usual. Neither its end nor another limit lets the next one start.
     succeeds(queue, &runs).await;
     limit_tenant(queue, "acme", running(50)).await;
     assert_eq!(take(queue, 10).await.len(), 0);

@@ -1,4 +1,4 @@
-//! What goes first.
+//! The order of leases.
 
 use stokehold_queue::capability::Capability;
 use stokehold_queue::job::{JobSpec, JobState, NewJob, Priority};
@@ -39,12 +39,12 @@ pub(crate) async fn a_reply_with_large_inputs_ends_early_and_the_rest_keeps_its_
     assert_eq!(signals.recv().await, Some(Signal::Wake(7)), "there is more for others");
     left.retain(|id| !ids(&first).contains(id));
 
-    // One that is larger than the rest of the reply, or than all of it, is leased all the same.
+    // A job larger than the rest of the reply, or than the whole reply, is leased nevertheless.
     let tiny = LeaseQuery { max_bytes: 1, ..query(100, 0) };
     let second = queue.lease(tiny).await.unwrap();
     assert_eq!(second.len(), 1);
     left.retain(|id| *id != second[0].job_id);
-    // What was not added still stands in its lane, in its order; nothing of it is lost.
+    // Jobs that were not added stay in their lane, in order; none is lost.
     let rest = queue.lease(query(100, 0)).await.unwrap();
     let of = |endpoint: &str, leases: &[Lease]| -> Vec<JobId> {
         leases.iter().filter(|lease| lease.spec.endpoint == endpoint).map(|lease| lease.job_id).collect()
@@ -194,7 +194,7 @@ pub(crate) async fn a_loaded_model_takes_more_where_there_is_no_room_for_another
     };
     assert!(queue.lease(parked).await.unwrap().is_empty());
     assert_eq!(endpoints(full(10)).await, ["warm", "warm"], "as many as it takes");
-    // However long the others have waited: there is no room for them.
+    // However long the other jobs have waited, there is no room for them.
     clock.advance_ms(AGE_AFTER_MS);
     assert_eq!(endpoints(full(1)).await, ["warm"]);
     assert_eq!(endpoints(query(10, 0)).await, [""; 0]);

@@ -1,4 +1,4 @@
-//! What is tried again, when, and how often.
+//! Retries: which failures, when, and how often.
 
 use stokehold_queue::gateway::{FinishAnswer, Outgrown};
 use stokehold_queue::job::{ErrorCode, JobSpec, JobState, RetryPolicy};
@@ -65,7 +65,7 @@ pub(crate) async fn only_the_failures_that_the_policy_names_are_retried<Q: Queue
     assert_eq!(state(queue, id).await, JobState::Failed, "our own failures are retried all the same, others are not");
 }
 
-/// Waits out the backoff of a job.
+/// Advances the clock past the backoff of a job.
 async fn again<Q: Queue>(queue: &Q, clock: &ManualClock, id: JobId) -> u64 {
     let job = look(queue, id).await;
     assert_eq!(job.state, JobState::Scheduled);
@@ -108,7 +108,7 @@ pub(crate) async fn running_out_of_memory_has_a_budget_of_its_own<Q: Queue>(queu
     assert_eq!((job.state, job.error.unwrap().code), (JobState::Failed, ErrorCode::OomGpu));
 }
 
-/// Crashes a job once on each of `workers`; answers why it failed, if it did.
+/// Crashes a job once on each of `workers`. Returns the job's failure code, if it failed.
 async fn crash<Q: Queue>(queue: &Q, clock: &ManualClock, workers: &[&str]) -> Option<ErrorCode> {
     let id = submit(queue, [JobSpec { max_attempts: 5, ..spec("echo") }]).await[0];
     for (n, worker) in workers.iter().enumerate() {
@@ -158,7 +158,8 @@ pub(crate) async fn a_job_that_has_outgrown_its_card_goes_on_at_the_front_of_a_l
     let lease = queue.lease(query(1, 12)).await.unwrap().remove(0);
     assert_eq!((lease.job_id, lease.attempt, lease.spec.vram_class_gib), (ids[0], 2, 12));
     assert_eq!(queue.get(ids[0]).await.unwrap().unwrap().oom_events, 1);
-    // A class is only ever left upwards: where it is told to go down, it is tried again as after any other failure of the card.
+    // A job only moves to a larger class. A report that names a smaller one is retried like any other failure of the
+    // GPU.
     queue.finish(&[outgrow(&lease, Outgrown::To(8))]).await.unwrap();
     let job = queue.get(ids[0]).await.unwrap().unwrap();
     assert_eq!((job.state, job.spec.vram_class_gib, job.oom_events), (JobState::Scheduled, 12, 2));

@@ -1,4 +1,4 @@
-//! What replicas are told without asking, and what jobs say.
+//! Signals that replicas receive without polling, and the messages of jobs.
 
 use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{JobEventReport, JobMessage, LogStream, Outgrown};
@@ -136,7 +136,7 @@ pub(crate) async fn who_submits_hears_of_the_job_without_asking<Q: Queue>(queue:
     queue.submit(vec![new]).await.unwrap();
     let lease = one(queue).await;
     assert_eq!(signals.recv().await, Some(Signal::Job(id)));
-    // Looking again, and another one's looking, takes nothing from the first.
+    // Watching again, or watching by another replica, takes nothing from the first.
     queue.watch(id, "api-1").await.unwrap();
     queue.watch(id, "api-2").await.unwrap();
     clock.advance_ms(LEASE_MS - 1);
@@ -191,7 +191,7 @@ pub(crate) async fn outputs_are_found_by_their_index_within_bounds_and_only_from
     let single = JobMessage::Output { index: 2, value: raw("null") };
     let single = JobEventReport { job_id: first.job_id, fence: first.fence.clone(), event: single };
     queue.append_events(&[single]).await.unwrap();
-    // The same once more, and what comes before it.
+    // The same message again, and the message before it.
     say(&first.fence, 2, &["null"]).await;
     say(&first.fence, 0, &["1.50"]).await;
     assert_eq!(read(0, 0).await, ["1 0 1.50 {\"a\": \"ü\"}", "1 2 null"]);
@@ -217,7 +217,7 @@ pub(crate) async fn outputs_are_found_by_their_index_within_bounds_and_only_from
         say(&second.fence, index, &["0"]).await;
     }
     let kept = queue.read_outputs(first.job_id, OutputsPosition::default(), 2_000).await.unwrap();
-    // Redis lets whole nodes of a stream go, of 100 entries.
+    // Redis trims a stream by whole nodes of 100 entries.
     assert!((OUTPUTS_KEPT..OUTPUTS_KEPT + 100).contains(&kept.len()), "{}", kept.len());
     assert_eq!(kept[0].index, 2_000 - kept.len() as u64);
 }

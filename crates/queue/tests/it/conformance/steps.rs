@@ -1,4 +1,4 @@
-//! What becomes of a blocked job: verdicts, steps before and after it, and results that wait to be allowed.
+//! Blocked jobs: verdicts, steps before and after a job, and results that wait for approval.
 
 use std::collections::BTreeMap;
 
@@ -97,7 +97,7 @@ pub(crate) async fn a_step_is_a_job_that_its_job_waits_for<Q: Queue>(queue: &Q, 
     assert_eq!(one(queue).await.job_id, id);
 }
 
-/// A job that has given its result, which now waits.
+/// A job that has produced its result, which now waits for approval.
 async fn held_back<Q: Queue>(queue: &Q, stored: bool) -> JobId {
     let id = submit(queue, [guarded(Stage::After)]).await[0];
     let lease = one(queue).await;
