@@ -1,4 +1,4 @@
-//! Queues with one rule broken each: what the simulation is worth is what it finds in them.
+//! Queues with one broken rule each: the simulation must find every one of them.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -20,35 +20,35 @@ use tokio::sync::mpsc::Receiver;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// Whoever reports ends the attempt, holder or not.
+    /// A report ends the attempt, whether or not its sender holds the lease.
     NoFence,
     /// A report is acknowledged and lost.
     AckBeforeCommit,
-    /// Leases are taken back a second before they end.
+    /// Leases are reaped a second before they end.
     ReapedEarly,
-    /// Leases that ran out are never taken back.
+    /// Expired leases are never reaped.
     NeverReaped,
-    /// A lease is said to be kept that is not.
+    /// An extend confirms a lease that is not held.
     AlwaysHeld,
     /// A lease is given to the next worker as well.
     LeasedTwice,
-    /// A cancel is acknowledged and nothing else.
+    /// A cancel is acknowledged without effect.
     CancelIgnored,
-    /// Somebody else's job can be cancelled.
+    /// A tenant can cancel another tenant's job.
     CancelForAll,
-    /// A key is forgotten.
+    /// An idempotency key is forgotten.
     KeyForgotten,
     /// Concurrency keys hold nothing back.
     KeyOpen,
     /// Urgent jobs wait behind the others.
     PriorityReversed,
-    /// Attempts have no end.
+    /// The number of attempts is unlimited.
     Unbounded,
-    /// Scheduled jobs stay so.
+    /// Scheduled jobs are never promoted.
     NeverPromoted,
-    /// Jobs that wait for others are not told.
+    /// Dependent jobs are not notified.
     NeverUnblocked,
-    /// An accepted job is not written down.
+    /// An accepted job is not stored.
     SubmitLost,
 }
 
@@ -75,14 +75,14 @@ impl Bug {
 pub(crate) struct Buggy {
     pub(crate) inner: MemoryQueue,
     pub(crate) bug: Bug,
-    /// The clock of the queue, which may be ahead of the world's.
+    /// Clock of the queue, which may be ahead of the world's.
     pub(crate) clock: ManualClock,
     pub(crate) last: Mutex<Option<Lease>>,
     pub(crate) calls: Mutex<HashMap<&'static str, u64>>,
 }
 
 impl Buggy {
-    /// True once in so many calls.
+    /// True once in `times` calls.
     fn every(&self, verb: &'static str, times: u64) -> bool {
         let mut calls = self.calls.lock().expect("nobody panics here");
         let calls = calls.entry(verb).or_default();
@@ -186,7 +186,7 @@ impl Queue for Buggy {
             Bug::ReapedEarly => {
                 self.clock.advance_ms(1_000);
                 let swept = self.inner.reap().await;
-                // Back to where it was: it counts round.
+                // Back to the previous time: the addition wraps around.
                 self.clock.advance_ms(1_000_u64.wrapping_neg());
                 swept
             }

@@ -1,4 +1,4 @@
-//! Those who submit, look, and change their minds; and what a replica makes of their requests.
+//! Clients, which submit, read and cancel jobs, and the replica's handling of their requests.
 
 use std::fmt;
 
@@ -15,10 +15,10 @@ use crate::network::{Answer, Call, Op, Party};
 use crate::witness::{Broken, Verdict};
 use crate::world::{Event, TENANTS, World, now};
 
-/// How many with the same concurrency key may run at once.
+/// Number of jobs with the same concurrency key that may run at once.
 pub(crate) const KEY_MAX: u32 = 2;
 
-/// How long a client waits for an answer.
+/// Timeout of a client for a reply.
 const PATIENCE_MS: u64 = 5_000;
 
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub(crate) enum Ask {
 }
 
 impl Ask {
-    /// A submit without a key is another job each time.
+    /// Whether a request may be sent twice. A submit without a key is a new job each time.
     pub(crate) fn may_be_repeated(&self) -> bool {
         !matches!(self, Self::Submit(job) if job.idempotency.is_none())
     }
@@ -48,19 +48,19 @@ impl fmt::Display for Ask {
     }
 }
 
-/// One at a time: it asks, waits for the answer, and asks the next.
+/// A client with one request at a time: it sends a request, waits for the reply, and sends the next.
 pub(crate) struct Client {
     pub(crate) tenant: &'static str,
     pub(crate) limited: bool,
     left: usize,
     keys: u32,
     jobs: Vec<JobId>,
-    /// The call under way, and what it is.
+    /// The call in progress, and its request.
     waits: Option<(u64, Ask)>,
 }
 
 impl Client {
-    /// Nothing left to submit, and nothing in doubt.
+    /// Whether nothing is left to submit and no outcome is unknown.
     pub(crate) fn is_done(&self) -> bool {
         self.left == 0 && !matches!(self.waits, Some((_, Ask::Submit(_))))
     }
@@ -78,7 +78,7 @@ pub(crate) fn all(jobs: usize, rng: &mut StdRng) -> Vec<Client> {
     TENANTS.map(client).into()
 }
 
-/// Some tenants may not take as much as they like while there is trouble.
+/// Sets limits for some tenants during the faulty phase.
 pub(crate) fn set_limits<Q: Queue>(world: &mut World<Q>) {
     for n in 0..world.clients.len() {
         let Client { tenant, limited, .. } = world.clients[n];
@@ -103,7 +103,7 @@ pub(crate) fn lift_limits<Q: Queue>(world: &mut World<Q>) {
     world.clients.iter_mut().for_each(|client| client.limited = false);
 }
 
-/// Its turn: what it wants next.
+/// Takes the client's turn: sends its next request.
 pub(crate) fn act<Q: Queue>(world: &mut World<Q>, n: usize) {
     world.after(20..4_000, Event::Client(n));
     if world.clients[n].waits.is_some() {
@@ -117,7 +117,7 @@ pub(crate) fn act<Q: Queue>(world: &mut World<Q>, n: usize) {
             Ask::Submit(Box::new(wanted(world, n)))
         }
         6 if known > 0 && !world.healed => {
-            // Now and then somebody else's, which must not be there for it.
+            // Sometimes the job of another tenant, which must not be visible.
             let whose = if world.rng.random_bool(0.2) { (n + 1) % TENANTS.len() } else { n };
             let Some(id) = pick(world, whose) else { return };
             Ask::Cancel { tenant: world.clients[n].tenant, id, own: whose == n }
@@ -141,7 +141,7 @@ fn pick<Q: Queue>(world: &mut World<Q>, n: usize) -> Option<JobId> {
     (known > 0).then(|| world.clients[n].jobs[world.rng.random_range(0..known)])
 }
 
-/// A job in one of its many shapes. Its id comes from the replica.
+/// A job in one of its many shapes. The replica assigns its id.
 fn wanted<Q: Queue>(world: &mut World<Q>, n: usize) -> NewJob {
     let (now_ms, tenant) = (world.now_ms(), world.clients[n].tenant);
     let dependency = pick(world, n);
@@ -204,7 +204,7 @@ fn step(stage: Stage) -> StepSpec {
     }
 }
 
-/// What a replica does to a request before it goes to the queue: a submit that comes twice comes as two jobs.
+/// Does what a replica does to a request before it reaches the queue: a submit that arrives twice arrives as two jobs.
 pub(crate) fn prepare<Q: Queue>(world: &mut World<Q>, call: &mut Call) {
     if let Op::Ask(Ask::Submit(_)) = &call.op {
         let (id, now_ms) = (world.new_id(), world.now_ms());
@@ -261,7 +261,7 @@ pub(crate) fn hears<Q: Queue>(world: &mut World<Q>, n: usize, number: u64, answe
             world.clients[n].jobs.push(id);
             world.witness.accepted(id)
         }
-        // Nobody knows: asking again is safe with a key, and without one it is not done.
+        // The outcome is unknown: a submit with a key is repeated safely; one without a key is not repeated.
         (Answer::Unknown, Ask::Submit(job)) if job.idempotency.is_some() => {
             send(world, n, Ask::Submit(job));
             Ok(())

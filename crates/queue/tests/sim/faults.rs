@@ -1,4 +1,4 @@
-//! What goes wrong, how often, and how often it did.
+//! Faults: their kinds, their probabilities, and their counts.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ pub(crate) enum Fault {
     RequestLost,
     ReplyLost,
     Duplicated,
-    /// By more than a second: messages overtake one another.
+    /// A message is delayed by more than a second: messages overtake one another.
     Delayed,
-    /// What the queue tells a replica without being asked.
+    /// A signal from the queue to a replica is lost.
     SignalLost,
     ReplicaKilled,
     WorkerKilled,
-    /// For longer than a lease.
+    /// A worker is paused for longer than a lease.
     WorkerPaused,
-    /// Its messages get nowhere for a while.
+    /// The messages of a worker are dropped for a while.
     WorkerCutOff,
-    /// Its wall clock jumps by an hour, either way.
+    /// A worker's wall clock jumps by an hour, in either direction.
     ClockStepped,
     WorkerDrained,
     RunnerCrashed,
@@ -52,8 +52,8 @@ impl Fault {
     }
 }
 
-/// Which faults a run has, and how likely each is where it may strike. Every seed has another mixture: some have none of a kind, so
-/// that what only happens in its absence is seen too.
+/// The faults of a run and the probability of each where it may occur. Every seed has another mixture. Some runs have
+/// no fault of a kind, which covers behaviour that needs its absence.
 #[derive(Debug, Clone)]
 pub(crate) struct Faults {
     odds: BTreeMap<Fault, f64>,
@@ -64,7 +64,7 @@ impl Faults {
     pub(crate) fn draw(rng: &mut StdRng, without: &[Fault]) -> Self {
         let mut odds = BTreeMap::new();
         for fault in Fault::ALL {
-            // Drawn either way: taking one fault out leaves the others as they were.
+            // Both values are always drawn, so that removing one fault leaves the others unchanged.
             let (wanted, odd) = (rng.random_bool(0.6), rng.random_range(0.005..0.08));
             if wanted && !without.contains(&fault) {
                 odds.insert(fault, odd);
@@ -73,7 +73,7 @@ impl Faults {
         Self { odds, landed: BTreeMap::new() }
     }
 
-    /// Whether it strikes here and now.
+    /// Whether the fault occurs here and now.
     pub(crate) fn strikes(&mut self, fault: Fault, rng: &mut StdRng) -> bool {
         let struck = self.odds.get(&fault).is_some_and(|odds| rng.random_bool(*odds));
         if struck {
@@ -82,7 +82,7 @@ impl Faults {
         struck
     }
 
-    /// From now on everything works.
+    /// Disables all faults from now on.
     pub(crate) fn heal(&mut self) {
         self.odds.clear();
     }

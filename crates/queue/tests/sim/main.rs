@@ -1,5 +1,5 @@
-//! Gate D: the pure core under a seeded scheduler with faults. `SEEDS=10000` raises the number of seeds, `SEED=7` runs one of them; a seed
-//! that fails is made as short as it gets and told with its story.
+//! Gate D: the pure core under a seeded scheduler with faults. `SEEDS=10000` raises the number of seeds, `SEED=7` runs
+//! one of them. A failing seed is reduced to the shortest failing run and printed with its trace.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests")]
 
 mod bugs;
@@ -26,13 +26,13 @@ use faults::Fault;
 use witness::Broken;
 use world::{LEASE_MS, Plan, Report, START_MS, World};
 
-/// Jobs of one seed.
+/// Jobs per seed.
 const JOBS: usize = 60;
 
 /// Seeds of `make test`; `make sim` runs more.
 const SEEDS: u64 = 100;
 
-/// Lines of a failure's story that are printed.
+/// Lines of a failing run's trace that are printed.
 const STORY_LINES: usize = 60;
 
 type Told = (Result<Report, Broken>, Vec<(u64, String)>);
@@ -54,7 +54,7 @@ fn plan(seed: u64) -> Plan {
     Plan { seed, jobs: JOBS, without: Vec::new() }
 }
 
-/// The same failure with fewer jobs and fewer kinds of faults, as long as it stays the same promise that is broken.
+/// The same failure with fewer jobs and fewer kinds of faults, as long as the same invariant is violated.
 fn shortest(mut plan: Plan, invariant: &str) -> Plan {
     let fails = |plan: &Plan| sound(plan, false).0.is_err_and(|broken| broken.invariant == invariant);
     for fault in Fault::ALL {
@@ -128,7 +128,7 @@ fn every_seed_keeps_the_promises() {
     }
     let (seeds, total) = total.into_inner().unwrap();
     println!("{}", summary(seeds, &total, started.elapsed().as_secs_f64()));
-    // A run without faults proves nothing.
+    // A run without faults would show nothing.
     if seeds >= SEEDS {
         assert!(total.reaped > 0 && total.stale > 0);
         let landed: Vec<_> = total.landed.keys().copied().collect();
@@ -180,7 +180,7 @@ fn a_seed_says_the_same_each_time() {
     }
 }
 
-/// The seeds that are enough to find any of these.
+/// Number of seeds that suffices to find any of these bugs.
 const SEEDS_PER_BUG: u64 = 60;
 
 #[test]

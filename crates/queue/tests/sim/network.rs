@@ -1,5 +1,5 @@
-//! Messages: from clients and workers to a replica, from there to the queue, and back. On each way they may be late, lost or doubled, and
-//! a replica may be killed while it has one at hand.
+//! Messages from clients and workers to a replica, from there to the queue, and back. On each way they may be delayed,
+//! lost or duplicated, and a replica may be killed while it processes one.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use crate::witness::Verdict;
 use crate::worker;
 use crate::world::{Event, World, now};
 
-/// How many replicas there are.
+/// Number of replicas.
 pub(crate) const REPLICAS: usize = 2;
 
-/// What somebody wants of the queue.
+/// A request to the queue.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
     Ask(Ask),
@@ -39,7 +39,7 @@ pub(crate) enum Answer {
     Leases(Vec<Lease>),
     Extended(Vec<ExtendAnswer>),
     Ended,
-    /// The connection broke: it may have happened or not.
+    /// The connection broke: the operation may or may not have happened.
     Unknown,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Call {
     pub(crate) from: Party,
     pub(crate) op: Op,
     pub(crate) replica: usize,
-    /// The replica's life in which it came.
+    /// The life of the replica in which the call arrived.
     pub(crate) life: u32,
 }
 
@@ -64,12 +64,12 @@ pub(crate) struct Replica {
     pub(crate) life: u32,
     pub(crate) up: bool,
     pub(crate) signals: Receiver<Signal>,
-    /// Pulls that wait for work.
+    /// Lease polls that wait for work.
     pub(crate) parked: BTreeMap<u64, Call>,
 }
 
 impl<Q: Queue> World<Q> {
-    /// Sends a request to a replica and sees to it that the sender hears something, be it that it has waited in vain.
+    /// Sends a request to a replica and ensures that the sender receives a reply or a timeout.
     pub(crate) fn send(&mut self, from: Party, op: Op, patience_ms: u64) -> u64 {
         let call = Call { number: self.number, from, op, replica: self.rng.random_range(0..REPLICAS), life: 0 };
         let number = call.number;
@@ -80,7 +80,7 @@ impl<Q: Queue> World<Q> {
         if self.is_cut_off(from) || self.strikes(Fault::RequestLost) {
             return number;
         }
-        // A request is sent again by proxies and by clients alike; a submit without a key never is.
+        // Proxies and clients repeat requests; a submit without a key is never repeated.
         if call.op.may_be_repeated() && self.strikes(Fault::Duplicated) {
             let delay = self.delay();
             self.after(delay, Event::AtReplica(call.clone()));
@@ -114,7 +114,7 @@ impl<Q: Queue> World<Q> {
 
     pub(crate) fn at_queue(&mut self, call: Call) -> Verdict {
         let alive = self.lives(call.replica, call.life);
-        // Killed on the way: what it had sent by then happens, and nobody is told.
+        // The replica was killed in between: what it had sent by then takes effect, and the sender gets no reply.
         if !alive && self.rng.random_bool(0.5) {
             return Ok(());
         }
@@ -153,7 +153,7 @@ impl<Q: Queue> World<Q> {
         self.answer(call.from, call.number, Some(&call.op), if broke { Answer::Unknown } else { answer })
     }
 
-    /// `op` is what was asked; nothing when nobody answered.
+    /// Delivers a reply. `op` is the request; `None` if there was no reply.
     pub(crate) fn answer(&mut self, party: Party, number: u64, op: Option<&Op>, answer: Answer) -> Verdict {
         match party {
             Party::Client(n) => client::hears(self, n, number, answer),
@@ -164,14 +164,14 @@ impl<Q: Queue> World<Q> {
         }
     }
 
-    /// A pull that finds nothing is answered so after a while. A wake that is on its way by then is handed on.
+    /// Ends a lease poll that found nothing after a while. A wakeup that is in flight by then is passed on.
     pub(crate) fn pull_over(&mut self, replica: usize, life: u32, number: u64) {
         if !self.lives(replica, life) {
             return;
         }
         if let Some(call) = self.replicas[replica].parked.remove(&number) {
             let waiter = Waiter { replica: replica_name(replica, life), waiter: number };
-            // As it was parked: by a worker, which reaches the same all its life.
+            // The poll as it was parked: by a worker, whose capability is constant for its life.
             let Party::Worker(n, _) = call.from else { unreachable!("only workers pull") };
             let reach = Capability::usual(self.workers[n].reach_gib);
             if !now(self.queue.unpark(&waiter, &reach)).expect("memory forgets") {
@@ -181,7 +181,7 @@ impl<Q: Queue> World<Q> {
         }
     }
 
-    /// Signals are told at once and arrive a little later, if they do.
+    /// Delivers the queue's signals a little later, unless they are lost.
     pub(crate) fn hear(&mut self) {
         for n in 0..REPLICAS {
             while let Ok(signal) = self.replicas[n].signals.try_recv() {
@@ -211,7 +211,8 @@ impl Op {
     fn may_be_repeated(&self) -> bool {
         match self {
             Self::Ask(ask) => ask.may_be_repeated(),
-            // A second pull would be another one, with leases of its own that nobody waits for: a lost reply does the same.
+            // A second lease poll would be a separate one, with leases that no sender waits for; a lost reply has the
+            // same effect.
             Self::Lease { .. } => false,
             Self::Extend(_) | Self::Finish(_) | Self::Release(_) => true,
         }

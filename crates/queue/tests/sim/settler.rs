@@ -1,5 +1,5 @@
-//! The loop that settles blocked jobs, with the product's own decisions, as a replica runs it: it looks, and what it decides is applied a
-//! moment later, when all may be different.
+//! The loop that settles blocked jobs, with the production decisions, as a replica runs it: it reads, and its decisions
+//! are applied a moment later, when everything may have changed.
 
 use std::collections::BTreeMap;
 

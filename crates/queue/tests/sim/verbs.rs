@@ -1,4 +1,4 @@
-//! The verbs of the queue, each one told to the witness with what it answered.
+//! The verbs of the queue. Each is reported to the witness with its reply.
 
 use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::FinishAnswer;
@@ -24,7 +24,7 @@ impl<Q: Queue> World<Q> {
                 }
                 Answer::Extended(answers)
             }
-            // All answers first: two of them may be about the same job.
+            // All replies first: two of them may be about the same job.
             Op::Finish(reports) => {
                 let answers = now(self.queue.finish(reports)).expect("memory finishes");
                 for (report, answer) in reports.iter().zip(&answers) {
@@ -64,7 +64,7 @@ impl<Q: Queue> World<Q> {
         Ok(leases)
     }
 
-    /// Queued jobs that nothing holds back: no key, no tenant with limits, no time that has passed.
+    /// Queued jobs that nothing holds back: no key, no tenant with limits, no expired time.
     fn ungated(&self) -> Vec<Job> {
         let free = |job: &Job| {
             let limited = self.clients.iter().any(|client| client.limited && client.tenant == job.spec.tenant);
@@ -76,7 +76,7 @@ impl<Q: Queue> World<Q> {
         jobs.filter(free).collect()
     }
 
-    /// Of the jobs with one key only so many run at once.
+    /// Checks that no more jobs with one key run at once than the key allows.
     fn keys_hold(&self, leases: &[Lease]) -> Verdict {
         for lease in leases {
             let Some(limit) = &lease.spec.concurrency else { continue };

@@ -1,7 +1,7 @@
-//! What must be true, judged from what went into the queue and what came out of it. The invariants' numbers are those of the reliability
-//! notes: I1 nothing lost, I2 nothing from nowhere, I3 one end, I4 one commit, I5 a commit has its run, I6 one id for one key, I7 bounded
-//! attempts, I8 no two valid leases, I9 no fence twice, I10 nothing after a cancel, I19 priority, I20 nobody's view goes back, I24 drained in
-//! time.
+//! Invariants, checked against the calls to the queue and its replies. Their numbers are those of the reliability
+//! notes: I1 nothing lost, I2 nothing from nowhere, I3 one end, I4 one commit, I5 a commit has its run, I6 one id for
+//! one key, I7 bounded attempts, I8 no two valid leases, I9 no fence twice, I10 nothing after a cancel, I19 priority,
+//! I20 no reader's view goes back, I24 drained in time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use stokehold_queue::queue::{AGE_AFTER_MS, Lease};
 use stokehold_queue::retry::{MAX_INFRA_ATTEMPTS, MAX_OOM_ATTEMPTS};
 use stokehold_queue::{Fence, JobId};
 
-/// A broken promise.
+/// A violated invariant.
 #[derive(Debug, Clone)]
 pub(crate) struct Broken {
     pub(crate) invariant: &'static str,
@@ -21,7 +21,7 @@ pub(crate) struct Broken {
 
 pub(crate) type Verdict = Result<(), Broken>;
 
-/// A lease that was given and, as far as anybody was told, neither ended nor taken back.
+/// A lease that was given and, according to all replies, has neither ended nor been reaped.
 struct Grant {
     fence: Fence,
     valid_until_ms: u64,
@@ -36,12 +36,12 @@ struct Story {
     fences: BTreeSet<String>,
     refused_counter: u64,
     commits: Vec<Fence>,
-    /// Fences of runs that came to a result.
+    /// Fences of runs that produced a result.
     ran: BTreeSet<String>,
     waiting_since_ms: Option<u64>,
 }
 
-/// A job as somebody last saw it.
+/// The last view that a reader got of a job.
 #[derive(Clone, PartialEq)]
 struct Seen {
     state: JobState,
@@ -70,12 +70,12 @@ impl Witness {
         Self { lease_ms, stories: BTreeMap::new(), keys: BTreeMap::new() }
     }
 
-    /// A submit with this id is on its way.
+    /// Records that a submit with this id is in flight.
     pub(crate) fn attempted(&mut self, id: JobId) {
         self.stories.entry(id).or_default();
     }
 
-    /// A client was told that its job is accepted.
+    /// Records that a client was notified of its job's acceptance.
     pub(crate) fn accepted(&mut self, id: JobId) -> Verdict {
         let Some(story) = self.stories.get_mut(&id) else {
             return broken("I2", id, "accepted, and nobody asked for it");
@@ -84,23 +84,23 @@ impl Witness {
         Ok(())
     }
 
-    /// The queue took a submit, whether or not anybody is told.
+    /// Records that the queue accepted a submit, whether or not the client gets the reply.
     pub(crate) fn submitted(&mut self, id: JobId, key: Option<(String, String)>) -> Verdict {
         let first = key.map_or(id, |key| *self.keys.entry(key).or_insert(id));
         holds("I6", id, first == id, || format!("one key gave {first} and {id}"))
     }
 
-    /// A client was told that its job is cancelled.
+    /// Records that a client was notified of its job's cancellation.
     pub(crate) fn cancelled(&mut self, id: JobId) {
         self.stories.entry(id).or_default().cancelled = true;
     }
 
-    /// A run came to a result.
+    /// Records that a run produced a result.
     pub(crate) fn ran(&mut self, lease: &LeaseRef) {
         self.stories.entry(lease.job_id).or_default().ran.insert(lease.fence.0.clone());
     }
 
-    /// The queue gave a lease.
+    /// Records that the queue gave a lease.
     pub(crate) fn leased(&mut self, lease: &Lease, now_ms: u64) -> Verdict {
         let id = lease.job_id;
         let until = now_ms + self.lease_ms;
@@ -119,8 +119,8 @@ impl Witness {
         holds("P3", id, late.into_iter().flatten().all(|due| now_ms < due), || "leased after its time was over".into())
     }
 
-    /// Nothing that started may be less urgent than what waits within the same worker's reach (I19). `waiting` are the queued jobs that
-    /// no gate can hold back.
+    /// Checks that no started job is less urgent than a waiting one within the same worker's capability (I19).
+    /// `waiting` are the queued jobs that no limit can hold back.
     pub(crate) fn in_order(&self, leases: &[Lease], waiting: &[Job], reach_gib: u32, now_ms: u64) -> Verdict {
         let Some(least) =
             leases.iter().filter(|lease| !self.is_aged(lease, now_ms)).max_by_key(|lease| lease.spec.priority)
@@ -206,7 +206,7 @@ impl Witness {
         Ok(())
     }
 
-    /// A job as it stands. Everything that may be said of one job at any time is said here.
+    /// Checks a job's current view against every invariant that holds for one job at any time.
     pub(crate) fn sees(&mut self, job: &Job, now_ms: u64) -> Verdict {
         let id = job.id;
         let Some(story) = self.stories.get_mut(&id) else {
@@ -259,7 +259,7 @@ impl Witness {
         is_bounded(job)
     }
 
-    /// After everything has healed and had its time.
+    /// Checks the invariants after the faults have ended and the drain time has passed.
     pub(crate) fn at_rest(&self, drained: bool) -> Verdict {
         for (id, story) in &self.stories {
             let ended = story.last.as_ref().is_some_and(|last| last.state.is_terminal());
@@ -292,7 +292,7 @@ impl Witness {
     }
 }
 
-/// P5: what failed by its own fault, by ours, and for want of memory.
+/// P5: bounds of failures by the job's fault, by the system's fault, and for want of memory.
 fn is_bounded(job: &Job) -> Verdict {
     let (mut own, mut lost, mut oom) = (0, 0, 0);
     for attempt in &job.attempts {
@@ -304,7 +304,7 @@ fn is_bounded(job: &Job) -> Verdict {
             _ => {}
         }
     }
-    // What was asked for travels in a label, which nothing in the queue reads.
+    // The requested number is in a label, which nothing in the queue reads.
     let most =
         job.spec.metadata.get("max_attempts").and_then(|most| most.parse().ok()).unwrap_or(job.spec.max_attempts);
     let bounded = own <= most && lost <= MAX_INFRA_ATTEMPTS && oom <= MAX_OOM_ATTEMPTS;

@@ -1,4 +1,5 @@
-//! A worker: it pulls, runs, keeps its leases alive, and reports until it is heard. It dies, stands still, and loses touch.
+//! A worker: it leases, runs, extends its leases, and reports until it gets a reply. It dies, pauses, and loses its
+//! connection.
 
 use std::collections::BTreeMap;
 
@@ -22,9 +23,9 @@ const HOUR_MS: i64 = 3_600_000;
 pub(crate) enum Step {
     Pull,
     Beat,
-    /// An attempt comes to its end.
+    /// An attempt ends.
     End(LeaseRef),
-    /// What has ended is reported again until somebody says what became of it.
+    /// Ended attempts are reported again until a reply states their outcome.
     Report,
     Start,
 }
@@ -36,7 +37,7 @@ enum Run {
 
 struct Held {
     run: Run,
-    /// When the last message that kept the lease was sent.
+    /// Time of the last message that extended the lease.
     sure_ms: u64,
 }
 
@@ -51,7 +52,7 @@ pub(crate) struct Worker {
     draining: bool,
     stands_until_ms: u64,
     cut_until_ms: u64,
-    /// What its wall clock is off by.
+    /// Offset of its wall clock.
     off_ms: i64,
     down: bool,
 }
@@ -61,7 +62,7 @@ impl Worker {
         Self {
             number,
             life: 0,
-            // One reaches everything, so that nothing waits for ever.
+            // One worker meets every requirement, so that no job waits for ever.
             reach_gib: if number == 0 { 24 } else { [0, 8, 24][rng.random_range(0..3)] },
             slots: rng.random_range(1..4),
             held: BTreeMap::new(),
@@ -75,7 +76,7 @@ impl Worker {
         }
     }
 
-    /// A worker that starts again is another one.
+    /// Id of the worker; after a restart it is a new worker.
     pub(crate) fn id(&self, life: u32) -> String {
         format!("w{}.{life}", self.number)
     }
@@ -109,7 +110,7 @@ pub(crate) fn act<Q: Queue>(world: &mut World<Q>, n: usize, life: u32, step: Ste
         return;
     }
     if now_ms < worker.stands_until_ms {
-        // A process that stands still does everything late.
+        // A paused process does everything late.
         let later = worker.stands_until_ms;
         return world.at(later, Event::Worker(n, life, step));
     }
@@ -136,7 +137,7 @@ pub(crate) fn act<Q: Queue>(world: &mut World<Q>, n: usize, life: u32, step: Ste
     }
 }
 
-/// Keeps what it holds, and lets go of what it can no longer be sure of.
+/// Extends its leases, and drops those that it can no longer be sure of.
 fn beat<Q: Queue>(world: &mut World<Q>, n: usize) {
     let (now_ms, worker) = (world.now_ms(), &mut world.workers[n]);
     let life = worker.life;
@@ -154,7 +155,7 @@ fn begin<Q: Queue>(world: &mut World<Q>, n: usize, lease: &Lease) {
     let lease_ref = LeaseRef { job_id: lease.job_id, fence: lease.fence.clone() };
     let run = Run::Under { step: lease.spec.step_of.is_some(), started_wall_ms };
     world.workers[n].held.insert(key(&lease_ref), Held { run, sure_ms: now_ms });
-    // Some take longer than a lease, so that nothing but the heartbeat keeps them.
+    // Some runs take longer than a lease, so that only the heartbeat keeps them.
     let longest = if world.healed || world.rng.random_bool(0.8) { LONGEST_RUN_MS } else { 2 * LEASE_MS };
     world.after(50..longest, Event::Worker(n, life, Step::End(lease_ref)));
 }
@@ -207,7 +208,7 @@ fn report<Q: Queue>(world: &mut World<Q>, n: usize) {
     }
 }
 
-/// What comes while it stands still is taken in at once and acted on later: the kernel keeps it.
+/// Receives a reply. A paused worker receives it at once and acts on it later: the kernel buffers it.
 pub(crate) fn hears<Q: Queue>(
     world: &mut World<Q>,
     (n, life): (usize, u32),
@@ -239,7 +240,7 @@ pub(crate) fn hears<Q: Queue>(
                 }
             }
         }
-        // Whatever the answer is, it is the last word on that attempt.
+        // Whatever the reply is, it is final for that attempt.
         (Answer::Ended, Some(Op::Finish(reports))) => {
             for report in reports {
                 world.workers[n].held.remove(&(report.job_id, report.fence.0.clone()));
@@ -250,7 +251,7 @@ pub(crate) fn hears<Q: Queue>(
     }
 }
 
-/// What befalls workers.
+/// Injects faults of workers.
 pub(crate) fn trouble<Q: Queue>(world: &mut World<Q>) {
     for n in 0..world.workers.len() {
         let now_ms = world.now_ms();

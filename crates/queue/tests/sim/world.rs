@@ -1,5 +1,5 @@
-//! One seed: clients, API replicas and workers around a queue, in virtual time. Whatever is chosen is drawn from the seed, so that a run
-//! can be run again; nothing waits for anything but the next event.
+//! One seed: clients, API replicas and workers around a queue, in virtual time. Every choice is drawn from the seed, so
+//! that a run can be repeated. Time advances from one event to the next.
 
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -19,17 +19,17 @@ use crate::{client, settler, worker};
 pub(crate) const LEASE_MS: u64 = 30_000;
 pub(crate) const START_MS: u64 = 1_795_000_000_000;
 
-/// How long things go wrong.
+/// Duration of the faulty phase.
 const TROUBLE_MS: u64 = 240_000;
 
-/// The longest that a drain may take once everything works: two leases, the longest wait before a retry, and per open job and attempt the
-/// longest run behind every other one's.
+/// Maximum duration of a drain once the faults have ended: two leases, the longest wait before a retry, and for each
+/// open job and attempt the longest run behind every other one's.
 const DRAIN_MS: u64 = 2 * LEASE_MS + 60_000 + 60_000;
 
 pub(crate) const TENANTS: [&str; 3] = ["acme", "globex", "v"];
 const WORKERS: usize = 4;
 
-/// What there is to run: the seed, and what is left out to find the shortest story of a failure.
+/// The plan of a run: the seed, and the jobs and faults that are left out to find the shortest failing run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -37,16 +37,16 @@ pub(crate) struct Plan {
     pub(crate) without: Vec<Fault>,
 }
 
-/// What a run came to.
+/// Counts of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) jobs: usize,
     pub(crate) ends: BTreeMap<&'static str, usize>,
     pub(crate) events: u64,
     pub(crate) verbs: u64,
-    /// Leases that ran out.
+    /// Expired leases that were reaped.
     pub(crate) reaped: u64,
-    /// Reports of attempts that were no longer their sender's, refused.
+    /// Reports that were refused because the attempt no longer belonged to the sender.
     pub(crate) stale: u64,
     pub(crate) virtual_ms: u64,
     pub(crate) landed: BTreeMap<Fault, u64>,
@@ -57,9 +57,9 @@ pub(crate) enum Event {
     AtReplica(Call),
     AtQueue(Call),
     Back(Call, Answer),
-    /// The caller has waited long enough.
+    /// The timeout of the caller has passed.
     GaveUp(Party, u64),
-    /// A parked pull has waited long enough.
+    /// The timeout of a parked lease poll has passed.
     PullOver(usize, u32, u64),
     Signal(usize, u32, Signal),
     Maintain(usize, u32),
@@ -86,7 +86,7 @@ impl PartialOrd for Entry {
     }
 }
 impl Ord for Entry {
-    // The heap gives the largest: the earliest, then the one that was put in first.
+    // The heap returns the largest, which is the earliest event, then the one that was added first.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.0, other.1).cmp(&(self.0, self.1))
     }
@@ -105,11 +105,11 @@ pub(crate) struct World<Q> {
     pub(crate) number: u64,
     pub(crate) healed: bool,
     pub(crate) report: Report,
-    /// What happened, when somebody wants to read it.
+    /// The events, if they are recorded.
     trace: Option<Vec<(u64, String)>>,
 }
 
-/// Nothing in memory has to be waited for.
+/// The output of a future that never has to wait, because everything is in memory.
 pub(crate) fn now<T>(answer: impl Future<Output = T>) -> T {
     answer.now_or_never().expect("a queue in memory answers at once")
 }
@@ -155,7 +155,7 @@ impl<Q: Queue> World<Q> {
         world
     }
 
-    /// Trouble, then peace, then everything must have come to its end.
+    /// Runs the faulty phase and the quiet phase, after which every job must have ended.
     pub(crate) fn run(mut self) -> (Result<Report, Broken>, Vec<(u64, String)>) {
         let verdict = self.live();
         let landed = std::mem::take(&mut self.faults.landed);
@@ -256,7 +256,8 @@ impl<Q: Queue> World<Q> {
         Ok(())
     }
 
-    // --- time, chance and the story ---------------------------------------------------------------------------------------------
+    // --- time, chance and the trace
+    // ---------------------------------------------------------------------------------------------
 
     pub(crate) fn now_ms(&self) -> u64 {
         self.clock.now_ms()
@@ -307,9 +308,10 @@ impl<Q: Queue> World<Q> {
         self.after(0..1_000, Event::Settle(n, life));
     }
 
-    // --- trouble ----------------------------------------------------------------------------------------------------------------
+    // --- faults
+    // -----------------------------------------------------------------------------------------------------------------
 
-    /// From time to time something dies, stands still, or loses touch.
+    /// Kills, pauses or disconnects a party from time to time.
     fn trouble(&mut self) {
         if self.healed {
             return;
