@@ -1,4 +1,4 @@
-//! What is not restored, and what is said of it.
+//! Backups that are not restored, and the errors.
 
 use bytes::Bytes;
 use stokehold_backup::{BackupId, BackupKeys, Error};
@@ -19,7 +19,7 @@ async fn a_queue_that_holds_something_is_refused_and_left_as_it_is() {
     let error = world.restore(None).await.unwrap_err();
     let Error::Occupied(keys) = &error else { panic!("{error}") };
     assert!(!keys.is_empty() && error.to_string().contains("Nothing was written"), "{error}");
-    // Beside it there is room.
+    // Another prefix has room.
     let beside = RedisConfig { prefix: "other*".to_owned(), ..world.redis() };
     let outcome = world.restore_with(beside, &world.keys, None).await.unwrap();
     assert_eq!(outcome.differences, [""; 0]);
@@ -61,7 +61,7 @@ async fn half_a_backup_is_none() {
     let error = world.restore(Some(&half)).await.unwrap_err();
     assert!(matches!(error, Error::NotFound(_)), "{error}");
     assert_eq!(world.restore(None).await.unwrap().manifest.id, whole.id, "the newest whole one");
-    // A day later nobody makes it any more.
+    // A day later there is no backup any more.
     let day_ms = 24 * 60 * 60 * 1_000;
     assert_eq!(world.store.thin_out(whole.ended_ms).await.unwrap(), []);
     assert_eq!(world.store.thin_out(half.began_ms() + day_ms).await.unwrap(), [half]);
@@ -82,7 +82,7 @@ async fn a_damaged_part_is_named_and_nobody_starts_on_half_a_queue() {
     assert!(error.contains("part-00001") && error.contains("damaged"), "{error}");
     let Err(refusal) = Shards::connect(world.redis()).await else { panic!("the queue is half") };
     assert!(refusal.to_string().contains(&manifest.id), "{refusal}");
-    // Emptied, and with the part as it was, it works.
+    // Emptied, and with the part as it was, the restore works.
     world.wipe().await;
     world.objects.put(&key, body, "x/y").await.unwrap();
     assert_eq!(world.restore(None).await.unwrap().differences, [""; 0]);

@@ -1,4 +1,4 @@
-//! Backup, wipe, restore: what had ended is as it was, what was open goes on, and no lease of before ends anything.
+//! Backup, wipe, restore: ended jobs are unchanged, open jobs continue, and leases from before the restore end nothing.
 
 use stokehold_queue::backup::Root;
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer, FinishOutcome, FinishReport};
@@ -30,7 +30,7 @@ async fn ten_thousand_jobs_come_back_and_what_was_open_goes_on() {
     assert_eq!(manifest.census.jobs_in(JobState::Running), states(JobState::Running) as u64);
     assert_eq!(manifest.census.unknown.len(), 0, "{:?}", manifest.census.unknown);
 
-    // Leased after the backup: it knows nothing of these leases.
+    // Leased after the backup, which therefore does not contain these leases.
     let late = take(&queue).await;
     let of_before = queue.registry().lead("autoscaler-1", 60_000).await.unwrap().unwrap();
     drop(queue);
@@ -45,7 +45,7 @@ async fn ten_thousand_jobs_come_back_and_what_was_open_goes_on() {
     for (id, was) in &before {
         let is = &after[id];
         match was.state {
-            // State, result, attempts, error, times: all of it.
+            // State, result, attempts, error, times: everything is compared.
             state if state.is_terminal() => assert_eq!(shown(is), shown(was)),
             JobState::Running => {
                 assert_eq!(is.state, JobState::Queued);
@@ -56,7 +56,7 @@ async fn ten_thousand_jobs_come_back_and_what_was_open_goes_on() {
     }
     no_lease_of_before_ends_anything(&queue, made.held.iter().chain(&late)).await;
 
-    // Who had something has it, and who led leads no more.
+    // Owners keep their records, and the leader from before leads no more.
     let registry = queue.registry();
     for tenant in TENANTS {
         assert!(registry.token(&format!("token-of-{tenant}")).await.unwrap().is_some());
@@ -69,7 +69,7 @@ async fn ten_thousand_jobs_come_back_and_what_was_open_goes_on() {
     assert!(!registry.put_machine(of_before, &machine()).await.unwrap(), "an autoscaler of before writes nothing");
     assert!(registry.lead("autoscaler-2", 60_000).await.unwrap().unwrap() > of_before);
 
-    // An idempotency key of before answers with its job.
+    // An idempotency key from before returns its job.
     let known = made.ids.iter().find(|id| shown(&before[id])["input"]["number"] == 0).unwrap();
     let again = repeat(&before[known]);
     let answers = queue.submit(vec![again]).await.unwrap();
@@ -102,7 +102,7 @@ fn repeat(job: &Job) -> stokehold_queue::job::NewJob {
     }
 }
 
-/// What is queued is leased and ended, what is not is cancelled: nothing is left anywhere.
+/// Leases and ends the queued jobs and cancels the others: nothing is left.
 async fn all_end(world: &World, queue: &stokehold_queue::Shards, ids: &[JobId]) {
     loop {
         let leases = take(queue).await;
@@ -140,7 +140,7 @@ async fn a_stolen_backup_tells_nothing() {
     }
 }
 
-/// The largest this process has been, MB.
+/// Peak memory of this process, MB.
 fn peak_mb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak =
@@ -148,7 +148,8 @@ fn peak_mb() -> u64 {
     peak.unwrap_or(0) / 1_000
 }
 
-/// For docs/backup.md: `STOKE_TEST_JOBS=100000 cargo test -p stokehold-backup --test drill figures -- --ignored --nocapture`.
+/// Figures for docs/backup.md: `STOKE_TEST_JOBS=100000 cargo test -p stokehold-backup --test drill figures -- --ignored
+/// --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes and judges nothing but equality: it prints figures"]
 async fn figures() {

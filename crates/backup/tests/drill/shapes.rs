@@ -1,4 +1,4 @@
-//! Keys of every type and size, and a queue that goes on while it is copied.
+//! Keys of every type and size, and a queue that continues while it is copied.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, TryRecvError};
@@ -10,7 +10,7 @@ use stokehold_queue::{Error, now_ms};
 
 use crate::world::{World, populate};
 
-/// What Redis says of every key, in its own words.
+/// The value of every key in Redis, read by its own commands.
 async fn dump(world: &World) -> BTreeMap<String, String> {
     let mut redis = world.raw().await;
     let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut redis).await.unwrap();
@@ -29,7 +29,7 @@ async fn dump(world: &World) -> BTreeMap<String, String> {
         };
         let mut command = redis::cmd(ask[0]);
         let value: redis::Value = command.arg(&key).arg(&ask[1..]).query_async(&mut redis).await.unwrap();
-        // Neither a hash nor a set has an order.
+        // Hashes and sets have no order.
         let value = match value {
             redis::Value::Array(members) if kind == "hash" => {
                 let mut pairs: Vec<String> = members.chunks(2).map(|pair| format!("{pair:?}")).collect();
@@ -83,7 +83,7 @@ async fn keys_of_every_type_and_size_are_what_they_were() {
         }
         pipe.set(key("string"), vec![0xfe_u8; size]).ignore();
         pipe.pexpire_at(key("hash"), now_ms() as i64 + 3_600_000).ignore();
-        // Its last entry is gone, and its id is not given again.
+        // The last entry is deleted, and its id is not reused.
         pipe.cmd("XADD").arg(key("stream")).arg("999999-1").arg("j").arg("gone").ignore();
         pipe.cmd("XDEL").arg(key("stream")).arg("999999-1").ignore();
     }
@@ -95,7 +95,7 @@ async fn keys_of_every_type_and_size_are_what_they_were() {
     assert!(copied.iter().any(|entry| entry.is_more), "large ones come in parts");
     world.wipe().await;
     let target = Target::connect(world.redis()).await.unwrap();
-    // Twice: what is written again is the same again.
+    // Twice: a second restore writes the same values.
     for _ in 0..2 {
         for entries in copied.chunks(3) {
             assert_eq!(target.write(entries).await.unwrap(), 0);
@@ -114,7 +114,7 @@ async fn what_changes_while_it_is_copied_is_said_and_no_job_is_missing() {
     let queue = world.queue().await;
     let made = populate(&queue, &world.objects, 500).await;
     let source = Source::connect(&world.redis()).await.unwrap();
-    // A writer that no pause stops: the copy itself, which ends a job as soon as the first key is there.
+    // A writer that ignores the pause: the copy itself, which ends a job as soon as it has the first key.
     let mut redis = redis::Client::open(world.redis().url).unwrap().get_connection().unwrap();
     let mut seen = Vec::new();
     let sink = |entry: Entry| {

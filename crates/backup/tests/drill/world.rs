@@ -1,4 +1,4 @@
-//! What the tests stand on: a Redis, a store behind the protocol of S3, and jobs in every state there is.
+//! The test environment: a Redis, a store behind the S3 protocol, and jobs in every state.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,13 +23,13 @@ use tempfile::TempDir;
 pub(crate) const TENANTS: [&str; 3] = ["acme", "beta", "gamma"];
 pub(crate) const SHARDS: u8 = 2;
 
-/// Said nowhere but in inputs and in what is sealed.
+/// A text that occurs only in inputs and in encrypted values.
 pub(crate) const CANARY: &str = "canary-51c07be2";
 
-/// Of a thousand jobs so many run when the backup is made.
+/// Number of jobs per thousand that run when the backup is made.
 const RUNNING_OF_THOUSAND: usize = 30;
 
-/// One of so many that succeed has its result in S3.
+/// One in this number of successful jobs has its result in S3.
 const STORED_EVERY: usize = 100;
 
 pub(crate) struct World {
@@ -45,7 +45,7 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let (redis, s3) = (dir.path().join("redis"), dir.path().join("s3"));
         std::fs::create_dir_all(&redis).unwrap();
-        // Each start would else wait for the disk with each of its commands.
+        // Otherwise each start would wait for the disk with each of its commands.
         let server = RedisServer::start(&redis, &["--appendfsync", "everysec", "--maxmemory", "2gb"]);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -125,14 +125,14 @@ fn raw(json: impl Into<String>) -> Box<RawValue> {
     RawValue::from_string(json.into()).unwrap()
 }
 
-/// What was done to a queue.
+/// The changes made to a queue.
 pub(crate) struct Made {
     pub(crate) ids: Vec<JobId>,
     pub(crate) held: Vec<Lease>,
 }
 
-/// `jobs` jobs of three tenants on two shards: of each twenty one is scheduled, one waits for another and one for its key; of the others
-/// some have failed, most have succeeded, some run and the rest waits.
+/// `jobs` jobs of three tenants on two shards. Of each twenty, one is scheduled, one waits for another and one for its
+/// key. Of the others some have failed, most have succeeded, some run and the rest wait.
 pub(crate) async fn populate(queue: &Shards, objects: &Objects, jobs: usize) -> Made {
     register(queue).await;
     let mut ids = Vec::with_capacity(jobs);
@@ -173,7 +173,7 @@ pub(crate) async fn take(queue: &Shards) -> Vec<Lease> {
     queue.lease(LeaseQuery::new("w1", 100, Capability::usual(0))).await.unwrap()
 }
 
-/// Ends these, the first being the job of this number.
+/// Ends these jobs, of which the first has this number.
 pub(crate) async fn finish(queue: &Shards, objects: &Objects, leases: &[Lease], first: usize) {
     let mut reports = Vec::with_capacity(leases.len());
     for (number, lease) in leases.iter().enumerate().map(|(number, lease)| (first + number, lease)) {
@@ -225,7 +225,7 @@ fn job(tenant: &str, shard: u8, number: usize, before: &mut Option<JobId>) -> Ne
     NewJob { run_after_ms, idempotency, ..NewJob::new(id, spec, input) }
 }
 
-/// Tokens, a secret, a limit and a machine.
+/// Registers tokens, a secret, a limit and an instance.
 async fn register(queue: &Shards) {
     let registry = queue.registry();
     for tenant in TENANTS {
@@ -288,7 +288,7 @@ pub(crate) fn machine() -> MachineRecord {
     }
 }
 
-/// Every job, as whoever asks for it sees it.
+/// Every job, as a reader sees it.
 pub(crate) async fn jobs(queue: &Shards, ids: &[JobId]) -> BTreeMap<JobId, Job> {
     let mut jobs = BTreeMap::new();
     for ids in ids.chunks(100) {
