@@ -1,4 +1,4 @@
-//! Batches: lines are fed once, ends are counted once and written down once, whoever tries how often.
+//! Batches: each line is fed once, and each end is counted and recorded once, however many callers repeat the step.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ fn new(n: u8, key: Option<&str>) -> NewBatch {
     }
 }
 
-/// The `n`th batch of a tenant.
+/// Batch number `n` of a tenant.
 pub(crate) fn batch_of(tenant: &str, n: usize) -> NewBatch {
     NewBatch {
         id: format!("batch_{n:032x}"),
@@ -67,7 +67,7 @@ pub(crate) fn line(batch: &str, line: u64) -> NewJob {
     job
 }
 
-/// A batch of `total` lines, `invalid` of them wrong, that runs.
+/// A running batch of `total` lines, of which `invalid` are invalid.
 async fn running(queue: &RedisQueue, n: u8, total: u64, invalid: u64) -> (Batches, String) {
     let (batches, new) = (queue.batches(), new(n, None));
     assert_eq!(batches.create(&new).await.unwrap(), Created::New);
@@ -264,7 +264,7 @@ async fn a_batch_counts_what_it_spends_and_says_that_its_budget_stopped_it() {
     adds_up(&batch);
     assert_eq!((batch.stop, batch.is_over_budget, batch.drains), (Some(StopReason::Cancelled), true, true));
     assert_eq!((batch.cancelled, batch.open(), batch.running, batch.forecast), (5, 3, 1, Some(known)));
-    // Its owner does not want to wait for what runs.
+    // The owner stops the batch without waiting for its running lines.
     batches.stop("t", &id, StopReason::Cancelled).await.unwrap();
     let batch = batches.get(&id).await.unwrap().unwrap();
     assert_eq!((batch.is_over_budget, batch.drains), (true, false));

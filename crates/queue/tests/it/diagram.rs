@@ -1,4 +1,5 @@
-//! ARCHITECTURE.md's picture of the states is the table's own: this writes it, and refuses another. `BLESS=1` puts it in place.
+//! Checks that the state diagram in ARCHITECTURE.md equals the one generated from the state table. `BLESS=1` replaces
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use stokehold_queue::state::{JobEvent, next};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ARCHITECTURE.md");
 
-/// Every move of the table, those that lead from one state to the same other one on one line.
+/// Every transition of the table. Transitions between the same two states share a line.
 fn diagram() -> String {
     let mut lines = vec![
         "stateDiagram-v2".to_owned(),

@@ -1,5 +1,5 @@
-//! A disk without room: `standard` refuses and comes back by itself, `strict` loses its server and nothing else. The disk is a small
-//! tmpfs; where mounting one is not allowed, the tests say so and do nothing.
+//! A full disk: `standard` refuses writes and recovers by itself, `strict` loses its server and nothing else. The disk
+//! is a small tmpfs. Where mounting one is not allowed, the tests print so and do nothing.
 
 use stokehold_queue::job::NewJob;
 use stokehold_queue::{Durability, Error, JobId, NoAdmission, Queue, RedisConfig, RedisQueue};
@@ -20,7 +20,7 @@ async fn connect(server: &RedisServer, durability: Durability) -> RedisQueue {
     queue
 }
 
-/// Submits until it is refused. Answers what was acknowledged and the refusal.
+/// Submits until a submit is refused. Returns the acknowledged jobs and the refusal.
 async fn until_refused(queue: &RedisQueue) -> (Vec<JobId>, Error) {
     let mut told = Vec::new();
     loop {
@@ -48,7 +48,7 @@ async fn standard_refuses_while_the_disk_is_full_and_comes_back_by_itself() {
     assert_eq!(queue.health().refusal, Some(NoAdmission::Disk), "from now on without asking Redis");
 
     disk.make_room();
-    // Redis tries again by itself every second.
+    // Redis retries by itself every second.
     while queue.health().refusal.is_some() {
         queue.look().await.unwrap();
     }
@@ -71,7 +71,7 @@ async fn strict_loses_its_server_and_no_acknowledged_job() {
         tokio::task::yield_now().await;
     }
     disk.make_room();
-    // As its supervisor would.
+    // A supervisor would restart it in the same way.
     let server = RedisServer::start(disk.path(), &[]);
     let queue = connect(&server, Durability::Strict).await;
     for id in told {

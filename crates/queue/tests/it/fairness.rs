@@ -1,5 +1,5 @@
-//! Who waits how long, told in simulated time on a real Redis: the clock is the test's own, so the figures are the queue's and not
-//! the machine's. `make fairness` runs it at full size.
+//! Waiting times in simulated time on a real Redis: the clock belongs to the test, so the results depend on the queue
+//! and not on the machine. `make fairness` runs the test at full size.
 
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -14,7 +14,7 @@ use crate::conformance::{START_MS, job, spec, succeed};
 
 const SERVICE_MS: u64 = 1_000;
 
-/// The part of full size that is run: all of it with `STOKE_FULL_SIZE`.
+/// The fraction of the full size that runs; the full size with `STOKE_FULL_SIZE`.
 fn sized(full: usize) -> usize {
     if std::env::var_os("STOKE_FULL_SIZE").is_some() { full } else { full / 20 }
 }
@@ -24,7 +24,7 @@ struct Machines {
     queue: RedisQueue,
     clock: ManualClock,
     free: usize,
-    /// By the time they end, the earliest first.
+    /// Running jobs by end time, the earliest first.
     running: BinaryHeap<std::cmp::Reverse<(u64, JobId)>>,
     leases: BTreeMap<JobId, Lease>,
     submitted: BTreeMap<JobId, u64>,
@@ -72,7 +72,7 @@ impl Machines {
         }
     }
 
-    /// Moves time on to `until_ms`, ending and starting jobs as they fall due.
+    /// Advances time to `until_ms`; jobs end and start as they fall due.
     async fn run_to(&mut self, until_ms: u64) {
         self.fill().await;
         while let Some(std::cmp::Reverse((ends, id))) = self.running.peek().copied().filter(|run| run.0.0 <= until_ms) {
@@ -87,7 +87,7 @@ impl Machines {
     }
 }
 
-/// When a tenant's jobs come: at nine tenths of what its share could serve, at random.
+/// Arrival times of a tenant's jobs: random, at nine tenths of the rate that its share could serve.
 fn arrivals(seed: u64, end_ms: u64) -> VecDeque<u64> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut times = VecDeque::new();
@@ -158,7 +158,7 @@ async fn interactive_jobs_start_as_soon_as_slots_get_free_however_much_batch_wor
     let (server, _dir) = crate::redis::server(&["--maxmemory", "4gb"]);
     let mut machines = Machines::new(&server, 10).await;
     machines.submit("a", Priority::Batch, sized(500_000)).await;
-    // Slots get free one after the other, not all at once.
+    // The slots become free one after the other.
     for n in 0..10 {
         machines.run_to(START_MS + n * SERVICE_MS / 10).await;
     }

@@ -1,4 +1,5 @@
-//! What a job takes of Redis: the constants of `stoke doctor --plan`. Run alone; docs/BENCHMARKS.md has the command and the figures.
+//! Redis memory and CPU per job: the constants of `stoke doctor --plan`. Run alone; docs/BENCHMARKS.md has the command
+//! and the results.
 
 use futures::future::join_all;
 use redis::aio::MultiplexedConnection;
@@ -43,7 +44,7 @@ fn done(lease: &Lease, result_bytes: usize) -> FinishReport {
     FinishReport::new(lease.named(), timing, FinishOutcome::Succeeded { result: text(result_bytes) })
 }
 
-/// Each client does `what` so many times, all at the same time.
+/// Runs `what` the given number of times in each client, all clients concurrently.
 async fn each(clients: usize, rounds: usize, what: impl AsyncFn()) {
     join_all((0..clients).map(|_| async {
         for _ in 0..rounds {
@@ -59,7 +60,7 @@ async fn what_a_job_takes() {
     for (payload, result, at_once, clients) in
         [(200, 200, 1, 1), (200, 200, 1, 32), (200, 200, 20, 1), (4_200, 200, 20, 1), (200, 4_200, 20, 1)]
     {
-        // As deploy/redis.conf.
+        // The settings of deploy/redis.conf.
         let compact = ["--hash-max-listpack-value", "1024", "--stream-node-max-entries", "16"];
         let (server, _dir) = server(&[&compact[..], &["--auto-aof-rewrite-percentage", "0"]].concat());
         let queue = queue(&server, Clock::Own).await;

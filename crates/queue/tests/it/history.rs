@@ -1,4 +1,4 @@
-//! Ended jobs leave Redis when they are forgotten and not before; feedback is counted once.
+//! History: ended jobs leave Redis when they are forgotten and not before; feedback is counted once.
 
 use stokehold_queue::capability::Capability;
 use stokehold_queue::feedback::Verdict;
@@ -17,7 +17,7 @@ async fn keys(server: &RedisServer) -> Vec<String> {
     ::redis::cmd("KEYS").arg("*").query_async(&mut redis).await.unwrap()
 }
 
-/// Runs every ready job; those of the endpoint `bad` fail for good.
+/// Runs every ready job; jobs of the endpoint `bad` fail permanently.
 async fn drain(queue: &RedisQueue) {
     loop {
         let query = LeaseQuery::new("w", 100, Capability::usual(0));
@@ -173,7 +173,7 @@ async fn history_of_feedback_counts_a_replacement_once() {
     assert!(feedback.tallies("acme", Some("other")).await.unwrap().is_empty());
     assert!(feedback.tallies("other", None).await.unwrap().is_empty());
 
-    // After 90 days only the caller knows what was counted.
+    // After 90 days only the caller has the counts.
     let mut redis = server.connection().await;
     let key = keys(&server).await.into_iter().find(|key| key.ends_with(&format!(":fb:{b}"))).unwrap();
     let _: () = ::redis::cmd("DEL").arg(&key).query_async(&mut redis).await.unwrap();

@@ -1,4 +1,4 @@
-//! Leases and extends beside long calls: over one connection, and with the pool. ADR 41 has the figures.
+//! Leases and extends beside long calls: over one connection, and with the pool. ADR 41 has the results.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::conformance::{fail, held, job, query, raw, spec};
 use crate::redis::server;
 
 const ROUNDS: usize = 6;
-/// Time of each way in a round.
+/// Duration of each variant in a round.
 const ROUND: Duration = Duration::from_secs(4);
 /// Interval of the measured leases.
 const PAIR_EVERY: Duration = Duration::from_millis(4);
@@ -30,7 +30,7 @@ enum Beside {
     Nothing,
     /// Lists of 16 MiB and the reads of the history sweep.
     Lists,
-    /// The same, and backups. A backup has connections of its own either way.
+    /// The same, and backups. A backup has its own connections in both cases.
     ListsAndBackups,
 }
 

@@ -1,4 +1,4 @@
-//! The queue against a real Redis, against memory, and against each other.
+//! Tests of the queue on a real Redis, in memory, and of the two against each other.
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 mod batches;

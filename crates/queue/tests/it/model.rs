@@ -1,5 +1,5 @@
-//! Model test: random verbs through the Lua scripts and through `MemoryQueue`, which moves jobs by `state::next` alone. After each
-//! step both must say the same of every job, and of every counter.
+//! Model test: random verbs through the Lua scripts and through `MemoryQueue`, which moves jobs by `state::next` alone.
+//! After each step both must agree on every job and on every counter.
 
 mod verbs;
 
@@ -24,7 +24,7 @@ use verbs::{ENDPOINTS, Fate, Shape, TENANTS, Verb, budget_of, busy_verb, verb};
 
 use crate::conformance::{LEASE_MS, START_MS, fail, job, outgrow, raw, spec, step_spec, succeed};
 
-/// The two queues side by side, with the leases each has given for the same job and attempt.
+/// The two queues side by side, with the leases that each has given for the same job and attempt.
 struct Pair {
     redis: Shards,
     memory: MemoryQueue,
@@ -33,7 +33,7 @@ struct Pair {
     leases: Vec<(Lease, Lease)>,
 }
 
-/// The same call on both; they must answer the same.
+/// Makes the same call on both queues and compares the replies.
 macro_rules! both {
     ($pair:ident, |$queue:ident| $call:expr) => {{
         let redis = {
@@ -49,13 +49,14 @@ macro_rules! both {
     }};
 }
 
-/// Lanes of what one of the workers has loaded, without their priority, and how many jobs more each takes.
+/// Lanes of the models that one of the workers has loaded, without their priority, and the number of further jobs that
+/// each accepts.
 const WARM: [(&str, u32); 4] = [("8:acme:a", 2), ("0:acme:a", 100), ("24:acme:b", 1), ("0:zoo:c", 1)];
 
-/// The days that a history may go over.
+/// The days that a history may span.
 const SPENT_DAYS: RangeInclusive<u32> = 19_675..=19_680;
 
-/// One of the workers meets some demands.
+/// The capability of a worker: one of the workers meets some requirements.
 fn reach(worker: &str, reach_gib: u32) -> Capability {
     let met = if worker == "w2" { Some((3, reach_gib)) } else { None };
     std::iter::once((0, reach_gib)).chain(met).collect()
@@ -143,10 +144,10 @@ impl Pair {
     }
 
     async fn lease(&mut self, worker: &str, want: u32, reach_gib: u32) {
-        // The other one has two models loaded.
+        // The other worker has two models loaded.
         let loaded = |(place, takes): (&str, u32)| WarmLane { place: place.to_owned(), takes };
         let warm = if worker == "w1" { WARM.map(loaded).to_vec() } else { Vec::new() };
-        // It also has few slots; whatever is leased ahead of those, a history of this length comes to the bound.
+        // It also has few slots: with the jobs leased ahead of those, a history of this length reaches the bound.
         let (slots, taken_elsewhere) = if worker == "w2" { (Some(1), 30 * SLOT_PARTS) } else { (None, 0) };
         let query = LeaseQuery {
             warm,
@@ -206,7 +207,7 @@ impl Pair {
                 let spec = JobSpec { tenant: seen.spec.tenant.clone(), step_of: Some(id), ..spec("guard") };
                 Verdict::Step { input: None, job: Box::new(NewJob { spec, ..job("guard") }) }
             }
-            // Without a result of its own only a job that has one can succeed.
+            // A report without a result can succeed only for a job that already has one.
             Fate::Succeed => Verdict::Succeed { result: seen.attempts.is_empty().then(|| raw("2")) },
             Fate::Fail => Verdict::Fail { error: JobError::new(ErrorCode::DependencyFailed, "no") },
         };
@@ -237,7 +238,7 @@ impl Pair {
         self.recent(n).map(|(redis, memory)| (held(redis), held(memory)))
     }
 
-    /// A lease, more often one of the last: the others have mostly ended.
+    /// A random lease, more often a recent one: the older ones have mostly ended.
     fn recent(&self, n: usize) -> Option<&(Lease, Lease)> {
         let among = if n.is_multiple_of(4) { self.leases.len() } else { self.leases.len().min(12) };
         (among > 0).then(|| &self.leases[self.leases.len() - 1 - n / 4 % among])
@@ -257,7 +258,7 @@ impl Pair {
         assert_eq!(redis.unwrap(), memory.unwrap());
     }
 
-    /// Both agree on every job, and the queue's own bookkeeping adds up.
+    /// Compares every job of the two queues and checks the queue's own bookkeeping.
     async fn compare(&self) {
         let mut ready: HashMap<String, u64> = HashMap::new();
         let mut usage: HashMap<String, Usage> = HashMap::new();
@@ -309,7 +310,7 @@ impl Pair {
     }
 }
 
-/// What runs; fences differ.
+/// The running jobs; fences differ.
 async fn runs<Q: Queue>(queue: &Q) -> Vec<(JobId, String, String, String, u64)> {
     let running = queue.running().await.unwrap();
     let mut runs: Vec<_> =
@@ -330,7 +331,8 @@ fn scope(tenant: usize, endpoint: Option<usize>) -> LimitScope {
     }
 }
 
-/// What both must say of a job. Fences differ in their random part, and so do the results and revisions that name them.
+/// The facts of a job that both queues must agree on. Fences differ in their random part, and so do the results and
+/// revisions that contain them.
 fn facts(job: &Job) -> impl PartialEq + std::fmt::Debug + use<> {
     let attempts: Vec<_> = job
         .attempts
@@ -363,7 +365,7 @@ fn job_is_sane(job: &Job) -> bool {
         && (job.run_after_ms.is_some() == (job.state == JobState::Scheduled) || job.state == JobState::Blocked)
 }
 
-/// `STOKE_MODEL_CASES` raises the number of cases for a nightly run.
+/// The number of cases; `STOKE_MODEL_CASES` raises it for a nightly run.
 fn cases(usually: u32) -> u32 {
     std::env::var("STOKE_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(usually)
 }

@@ -33,7 +33,7 @@ impl Rig {
         Self { outbox, clock, redis, _server: server, _dir: dir }
     }
 
-    /// Writes what the scripts write when a job with a hook ends.
+    /// Writes the records that the scripts write when a job with a hook ends.
     async fn seed_delivery(&self, tenant: &str, job: JobId) -> String {
         let (id, now_ms) = (format!("msg_{job}_completed"), self.clock.now_ms());
         let subject = job.to_string();
@@ -156,7 +156,7 @@ async fn the_log_is_bounded() {
     assert_eq!((shown.tries[0].status, shown.tries[24].status), (Some(415), Some(439)));
 }
 
-/// A message whose place in a trace goes with its body.
+/// A message whose trace context is stored with its body.
 fn message(body: &str) -> Message {
     Message { body: body.to_owned(), traceparent: Some(format!("of {body}")) }
 }
@@ -195,7 +195,7 @@ async fn a_replay_starts_over_with_the_same_id_and_body() {
     let again = rig.claim().await.pop().unwrap();
     assert_eq!((again.delivery.id.as_str(), again.message.as_ref()), (id.as_str(), Some(&untraced)));
 
-    // One that is being tried is left to who tries it; one that waits becomes due.
+    // A delivery in progress is left to the replica that attempts it; a waiting one becomes due.
     rig.outbox.replay("acme", &id).await.unwrap().unwrap();
     assert!(rig.claim().await.is_empty());
     rig.report(&again, Outcome::Retry { delay_ms: 300_000 }, None).await;
@@ -209,7 +209,7 @@ async fn lists_show_a_tenants_own_newest_first_page_by_page() {
     let mut ids = Vec::new();
     for n in 0..7 {
         ids.insert(0, rig.seed_delivery("acme", JobId::new(0)).await);
-        // Some fall into one millisecond.
+        // Some deliveries fall into the same millisecond.
         rig.clock.advance_ms(n % 2);
     }
     rig.seed_delivery("globex", JobId::new(0)).await;
@@ -254,7 +254,7 @@ async fn a_list_forgets_whose_record_is_gone() {
     assert_eq!(page.deliveries.iter().map(|delivery| &delivery.id).collect::<Vec<_>>(), [&kept]);
     let left: Vec<String> = redis.zrange("{stoke:0}:wl:acme", 0, -1).await.unwrap();
     assert_eq!(left, std::slice::from_ref(&kept));
-    // The same for what is due.
+    // The same for due deliveries.
     assert_eq!(rig.claim().await.len(), 1);
     let due: usize = redis.zcard("{stoke:0}:hooks").await.unwrap();
     assert_eq!(due, 1);
@@ -269,7 +269,7 @@ async fn a_delivery_that_cannot_be_read_keeps_no_other_from_being_sent_or_from_a
         ids.push(rig.seed_delivery("acme", JobId::new(0)).await);
     }
     let key = |id: &String| format!("{{stoke:0}}:w:{id}");
-    // No record, no event of ours, and no text.
+    // A missing record, an unknown event, and a value that is not a hash.
     let _: () = redis.set(key(&ids[0]), "text").await.unwrap();
     let _: u32 = redis.hset(key(&ids[1]), "event", "job.vanished").await.unwrap();
     let _: u32 = redis.hset(key(&ids[2]), "url", b"\xff".as_slice()).await.unwrap();

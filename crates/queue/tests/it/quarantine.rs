@@ -1,4 +1,4 @@
-//! Records that cannot be read: each stops nobody but itself, and waits where an operator sees it.
+//! Records that cannot be read: each blocks only itself, and waits where an operator sees it.
 
 use redis::aio::MultiplexedConnection;
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer};
@@ -39,7 +39,7 @@ impl Fixture {
         let _: u32 = redis::cmd("HSET").arg(key).arg(field).arg(value).query_async(&mut self.redis).await.unwrap();
     }
 
-    /// A string where a hash is wanted.
+    /// Replaces a job's hash with a string.
     async fn ruin(&mut self, id: JobId) {
         let key = self.key(&format!("*:j:{id}")).await;
         let _: () = redis::cmd("SET").arg(key).arg("text").query_async(&mut self.redis).await.unwrap();
@@ -68,7 +68,7 @@ impl Fixture {
         self.queue.depth().await.unwrap().iter().map(|lane| lane.jobs).sum()
     }
 
-    /// Two sweeps in a row, as many as it takes to write a number anew: what the second one put back.
+    /// Runs two sweeps in a row, the number that it takes to rewrite a count. Returns the repairs of the second one.
     async fn repairs(&self) -> Vec<(String, u32)> {
         let mut repairs = Vec::new();
         for _ in 0..2 {
@@ -86,7 +86,7 @@ impl Fixture {
         repairs
     }
 
-    /// Nothing is left over: no count, no place, no drift between the two.
+    /// Checks that nothing is left over: no count, no index entry, no drift between the two.
     async fn is_whole(&mut self) {
         assert_eq!(self.repairs().await, []);
         let drifts: Vec<String> = redis::cmd("KEYS").arg("*:drift").query_async(&mut self.redis).await.unwrap();
@@ -115,7 +115,7 @@ async fn the_reaper_goes_on_behind_a_running_record_that_it_cannot_read() {
         assert_eq!((bad.tenant.as_deref(), bad.endpoint.as_deref()), (Some("acme"), Some("echo")));
         assert_eq!(bad.why, "the field \"run\" cannot be read");
 
-        // Its owner sees it, and that nothing moves it; whoever ran it has lost it.
+        // The owner sees the job and cannot move it; the worker that ran it has lost the lease.
         assert_eq!(all.queue.get(ids[2]).await.unwrap().unwrap().state, JobState::Blocked);
         assert_eq!(all.queue.list("acme", &ListFilter::default(), None, 100).await.unwrap().jobs.len(), 5);
         assert_eq!(all.queue.extend(&[held(&leases[2])]).await.unwrap(), [ExtendAnswer::Lost]);
@@ -124,7 +124,7 @@ async fn the_reaper_goes_on_behind_a_running_record_that_it_cannot_read() {
         assert_eq!(all.queue.cancel("zoo", &[ids[2]]).await.unwrap(), [CancelAnswer::NotFound]);
         all.is_whole().await;
 
-        // Nothing but `run` was wrong, and one that is queued has none.
+        // Only `run` was damaged, and a queued job has no `run`.
         let quarantine = all.queue.quarantine();
         assert_eq!(quarantine.readmit(ids[2]).await.unwrap(), Readmitted::Ok(JobState::Queued));
         assert_eq!(quarantine.readmit(ids[2]).await.unwrap(), Readmitted::NotFound);
@@ -177,14 +177,14 @@ async fn promote_and_expire_go_on_behind_a_record_that_they_cannot_read() {
     let found = all.quarantined().await;
     assert_eq!(found.iter().map(|job| job.id).collect::<Vec<_>>(), [ids[0], ids[3]]);
     assert_eq!(found[0].tenant, None);
-    // The first one's lane says no more which counts it was in: two sweeps count them anew.
+    // The first job's lane no longer shows which counts included it: two sweeps recount them.
     assert!(all.repairs().await.iter().any(|(kind, _)| kind == "open"));
     all.is_whole().await;
     assert_eq!(all.usage().await, Usage { open: 2, running: 0 });
     assert_eq!(all.queue.quarantine().discard(ids[0]).await.unwrap(), Discarded::Deleted);
     assert_eq!(all.queue.quarantine().discard(ids[3]).await.unwrap(), Discarded::Failed);
     assert!(all.queue.get(ids[0]).await.unwrap().is_none());
-    // Nor does it say whose bytes its record was.
+    // It does not show whose bytes its record was either.
     assert!(all.repairs().await.iter().any(|(kind, _)| kind == "bytes"));
     all.is_whole().await;
 }
@@ -237,7 +237,7 @@ async fn what_is_no_record_at_all_stops_nobody() {
     assert!(found.len() == 1 && found[0].why.contains("WRONGTYPE"), "{found:?}");
     assert_eq!(all.queue.quarantine().discard(ids[1]).await.unwrap(), Discarded::Deleted);
     assert_eq!(all.quarantined().await, []);
-    // What it counted in cannot be known: two sweeps count anew.
+    // The counts that included the job cannot be known: two sweeps recount them.
     all.repairs().await;
     all.repairs().await;
     assert_eq!(all.usage().await, Usage { open: 2, running: 0 });
@@ -302,7 +302,7 @@ async fn counts_that_leaked_are_counted_anew_by_the_second_sweep() {
             .await
             .unwrap();
     }
-    // While a sweep is under way everything goes on, and what it has seen may change.
+    // While a sweep is in progress everything continues, and what it has read may change.
     let mut place = all.queue.recover(None).await.unwrap().next;
     all.queue.finish(&leases[2..4].iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
     all.queue.cancel("acme", &[ids[50], ids[119]]).await.unwrap();
@@ -328,7 +328,8 @@ async fn counts_that_leaked_are_counted_anew_by_the_second_sweep() {
 async fn a_job_goes_on_behind_one_of_the_same_key_that_cannot_be_read() {
     let mut all = fixture().await;
     let of_key = |endpoint: &str| JobSpec { concurrency: keyed("k", 1).concurrency, ..spec(endpoint) };
-    // The lane of the first and the last goes first; the one before the last has the key before it, in another lane.
+    // The lane of the first and the last job is damaged first. The job before the last has the key before it, in
+    // another lane.
     let ids = all.submit([job("echo"), of(of_key("other")), of(of_key("echo"))]).await;
     all.set(ids[1], "start_by", "soon").await;
     let leased: Vec<JobId> = all.lease(3).await.iter().map(|lease| lease.job_id).collect();

@@ -1,4 +1,4 @@
-//! The recovery sweep: what is broken by hand is put back, and nothing is found where nothing is broken.
+//! The recovery sweep: it repairs what a test has damaged, and reports nothing where nothing is damaged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::conformance::{START_MS, fail, held, job, keyed, of, query, spec, succeed};
 use crate::redis::{queue, raw, server};
 
-/// A queue with a job in every place there is.
+/// A queue with jobs in every state and place.
 struct Populated {
     queue: RedisQueue,
     clock: ManualClock,
@@ -30,7 +30,7 @@ async fn populated() -> Populated {
     let queue = queue(&server, Clock::Manual(clock.clone())).await;
     let all = |specs: Vec<JobSpec>| specs.into_iter().map(of).collect::<Vec<NewJob>>();
 
-    // Ended in two ways, running, waiting for a key, back at the front, waiting for a retry.
+    // Jobs that ended in two ways, run, wait for a key, are requeued at the front, or wait for a retry.
     queue.submit(all(vec![spec("ran"), spec("ran"), spec("ran"), spec("ran"), spec("ran")])).await.unwrap();
     let mut leases = queue.lease(query(5, 0)).await.unwrap();
     queue.finish(&[succeed(&leases[0]), fail(&leases[1], ErrorCode::HandlerError)]).await.unwrap();
@@ -42,7 +42,7 @@ async fn populated() -> Populated {
     let keyed = queue.lease(query(10, 0)).await.unwrap();
     leases = leases.split_off(3).into_iter().chain(keyed).collect();
 
-    // At a gate that is shut, later, blocked by one that will run, blocked by a step.
+    // Jobs held back by a limit of 0, scheduled for later, blocked by a job that will run, or blocked by a step.
     let shut = Limits { max_running: Some(0), ..Limits::default() };
     queue.limit(&LimitScope::Endpoint { tenant: "acme".into(), endpoint: "shut".into() }, Some(&shut)).await.unwrap();
     queue.submit(all(vec![spec("shut"), spec("plain"), spec("plain")])).await.unwrap();
@@ -57,7 +57,7 @@ async fn populated() -> Populated {
     Populated { queue, clock, redis, leases, _server: (server, dir) }
 }
 
-/// One whole sweep: how many records it looked at, and what it put back.
+/// Runs one whole sweep. Returns the number of records that it read and its repairs.
 async fn sweep(queue: &RedisQueue) -> (u32, BTreeMap<String, u32>) {
     let (mut looked, mut repairs, mut place) = (0, BTreeMap::new(), None);
     loop {
@@ -85,7 +85,7 @@ impl Populated {
         let _: () = redis::cmd("DEL").arg(keys).query_async(&mut self.redis).await.unwrap();
     }
 
-    /// Runs everything that can run to its end, as workers and loops would.
+    /// Runs every job that can run to its end, as workers and loops would.
     async fn drain(&mut self) {
         self.queue.limit(&LimitScope::Endpoint { tenant: "acme".into(), endpoint: "shut".into() }, None).await.unwrap();
         let mut leases = std::mem::take(&mut self.leases);
@@ -125,7 +125,7 @@ async fn a_healthy_queue_is_left_alone() {
 
 #[tokio::test]
 async fn whatever_is_lost_is_put_back() {
-    // What is deleted, and what the sweep says of it.
+    // The deleted entries, and the repairs that the sweep reports for each.
     let losses: [(&str, &[(&str, u32)]); 12] = [
         ("*:q:*", &[("entry", 3)]),
         ("*:f:*", &[("entry", 1)]),
@@ -151,7 +151,7 @@ async fn whatever_is_lost_is_put_back() {
     }
 }
 
-/// Every script leaves the queue whole: a sweep that runs beside them finds nothing.
+/// Every script leaves the queue consistent: a concurrent sweep finds nothing to repair.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_found_while_work_goes_on() {
     let (server, _dir) = server(&[]);
@@ -194,7 +194,8 @@ async fn nothing_is_found_while_work_goes_on() {
     }
 }
 
-/// A step is a bounded piece of work for Redis, however many records there are: counted in commands, which a busy machine does not change.
+/// A step of the sweep is a bounded amount of work for Redis, however many records there are. It is counted in
+/// commands, which do not vary on a busy machine.
 #[tokio::test]
 async fn a_step_is_a_bounded_number_of_commands() {
     let (server, _dir) = server(&[]);
@@ -222,7 +223,8 @@ async fn a_step_is_a_bounded_number_of_commands() {
     assert!(inside < steps * 200, "four commands for each of 50 records: {calls:?}");
 }
 
-/// Under `appendfsync everysec` a power cut may take what was written before a rewrite of the append-only file and leave what came after.
+/// Under `appendfsync everysec` a power cut may lose writes from before a rewrite of the append-only file and keep
+/// later ones.
 #[tokio::test]
 async fn what_a_power_cut_has_left_of_a_record_is_read_or_is_no_job_and_goes() {
     let (server, _dir) = server(&[]);

@@ -1,4 +1,4 @@
-//! The queue in Redis: the conformance cases, and what only Redis can get wrong.
+//! The queue in Redis: the conformance cases, and the faults that only Redis can have.
 
 mod boot_checks;
 mod leftovers;
@@ -18,13 +18,13 @@ use tempfile::TempDir;
 
 use crate::conformance::{LEASE_MS, START_MS, job, succeed};
 
-/// A server of this test's own.
+/// A server for this test alone.
 pub(crate) fn server(extra: &[&str]) -> (RedisServer, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     (RedisServer::start(dir.path(), extra), dir)
 }
 
-/// A server for the life of this process: tests that share it use key prefixes of their own.
+/// A server for the life of this process: tests that share it use separate key prefixes.
 pub(crate) fn shared_server() -> (RedisServer, Tie) {
     let dir = tempfile::tempdir().unwrap().keep();
     let server = RedisServer::start(&dir, &[]);
@@ -32,7 +32,7 @@ pub(crate) fn shared_server() -> (RedisServer, Tie) {
     (server, tie)
 }
 
-/// A queue under a key prefix of its own.
+/// A queue under a separate key prefix.
 pub(crate) async fn queue(server: &RedisServer, clock: Clock) -> RedisQueue {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let prefix = format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -58,7 +58,7 @@ mod conformance {
 
 #[tokio::test]
 async fn every_key_of_a_shard_lies_in_one_cluster_slot() {
-    // A cluster of one node: it refuses what would leave a slot, and tells the slot of each key.
+    // A cluster of one node: it refuses keys of other slots, and reports the slot of each key.
     let (server, _dir) = server(&["--cluster-enabled", "yes"]);
     let mut redis = raw(&server).await;
     let _: () = ::redis::cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(0).arg(16383).query_async(&mut redis).await.unwrap();
@@ -128,7 +128,7 @@ async fn outputs_are_kept_in_memory_alone() {
         queue.append_events(&[event]).await.unwrap();
     };
     let value = || RawValue::from_string(format!("\"{}\"", "x".repeat(1_000))).unwrap();
-    // The first call brings the script.
+    // The first call loads the script.
     say(JobMessage::Output { index: 0, value: value() }).await;
     let before = written().await;
     for index in 1..100 {
@@ -143,7 +143,7 @@ async fn outputs_are_kept_in_memory_alone() {
 #[tokio::test]
 async fn the_reaper_gives_workers_one_lease_period_after_redis_came_up() {
     let (server, _dir) = server(&[]);
-    // Own clock, a lease longer than this test: the server's uptime is shorter than it.
+    // The server's own clock, and a lease longer than this test: the server's uptime is shorter than the lease.
     let queue = queue(&server, Clock::Own).await;
     queue.submit(vec![job("echo")]).await.unwrap();
     let query = LeaseQuery::new("w", 1, Capability::usual(0));

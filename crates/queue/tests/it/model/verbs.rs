@@ -6,7 +6,8 @@ use stokehold_queue::gateway::Outgrown;
 use stokehold_queue::job::ErrorCode;
 use stokehold_queue::queue::Limits;
 
-/// One is called as no tenant should be: the scripts keep more than tenants in some hashes.
+/// Names of tenants. One of them is a name that no tenant should have: the scripts keep other entries beside tenants in
+/// some hashes.
 pub(super) const TENANTS: [&str; 3] = ["acme", "v", "zoo"];
 pub(super) const ENDPOINTS: [&str; 3] = ["a", "b", "c"];
 const CODES: [ErrorCode; 6] = [
@@ -18,7 +19,7 @@ const CODES: [ErrorCode; 6] = [
     ErrorCode::Timeout,
 ];
 
-/// How a job differs from the plainest.
+/// Differences of a job from the plainest one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Shape {
     pub(super) delay_ms: Option<u64>,
@@ -30,7 +31,7 @@ pub(super) struct Shape {
     pub(super) on: bool,
 }
 
-/// What becomes of a blocked job.
+/// Outcome of a blocked job.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fate {
     Queue,
@@ -65,7 +66,7 @@ pub(super) enum Verb {
         endpoint: Option<usize>,
         limits: Option<Limits>,
     },
-    /// Somebody looks how this much stands to a budget of this much.
+    /// Compares this spending with a budget of this amount.
     Pause {
         tenant: usize,
         endpoint: Option<usize>,
@@ -81,7 +82,7 @@ pub(super) enum Verb {
     Reap,
     Expire,
     Advance(u64),
-    /// One worker: leases one job after the other and ends each after so many ms.
+    /// One worker leases one job after the other and ends each after the given number of ms.
     Run(Vec<u64>),
 }
 
@@ -161,12 +162,12 @@ pub(super) fn verb() -> impl Strategy<Value = Verb> {
     ]
 }
 
-/// Verbs that keep the shelves full, so that every start is decided by tags, turns and age.
+/// Verbs that keep the class queues full, so that virtual starts, turns and age decide every start.
 pub(super) fn busy_verb() -> impl Strategy<Value = Verb> {
     let any = any::<usize>();
     let shape = prop_oneof![6 => Just(Shape::default()), 1 => shape()];
     let priority = prop_oneof![4 => Just(1usize), 1 => 0..3usize];
-    // A few, so that tenants come and go, and many, so that others stay.
+    // A few jobs, so that tenants come and go, and many, so that other tenants stay.
     let jobs = prop_oneof![3 => 1..3usize, 1 => 15..40usize];
     let class = prop_oneof![8 => Just(0), 1 => Just(24)];
     let run = prop::collection::vec(prop::sample::select(vec![10, 900, 1_000, 7_000]), 1..8);
