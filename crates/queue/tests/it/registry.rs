@@ -1,4 +1,4 @@
-//! Lists of the registry: one record that cannot be read hides no other.
+//! Lists of the registry: one record that cannot be read hides no other record.
 
 mod machines;
 mod versions;
@@ -108,11 +108,11 @@ async fn versions_and_names_are_bounded_until_some_are_deleted() {
     assert_eq!(is_new(deploy("a.py:another").await), (VERSIONS_MAX + 1, true));
     assert_eq!(deploy("a.py:yet_another").await, Deployed::TooManyVersions);
 
-    // Names of deleted endpoints count: their numbers go on.
+    // Names of deleted endpoints count, because their version numbers continue.
     let (mut redis, keys) = (raw(&server).await, "{t:registry}:deleted:t");
     let names = (2..=ENDPOINTS_MAX).flat_map(|n| [format!("gone-{n}"), "1".to_owned()]);
     let _: u32 = redis::cmd("HSET").arg(keys).arg(names.collect::<Vec<_>>()).query_async(&mut redis).await.unwrap();
-    // `echo` is one name, though some of its versions are deleted as well.
+    // `echo` is one name, although some of its versions are also deleted.
     let _: u32 = redis::cmd("HDEL").arg(keys).arg("gone-2").query_async(&mut redis).await.unwrap();
     let last = registry.deploy("t", "last", named("a.py:f"), 100).await.unwrap();
     assert_eq!(is_new(last), (1, true));

@@ -1,4 +1,5 @@
-//! What is promised is on a replica before it is: WAIT, its reply, and what comes of one that falls short.
+//! Acknowledged writes are on a replica before they are acknowledged: WAIT, its reply, and the outcome when too few
+//! replicas answer.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use tempfile::TempDir;
 use crate::conformance::{job, query, succeed};
 use crate::redis::{queue, raw, server};
 
-/// A primary and its replica, in step.
+/// A primary and its replica, in sync.
 struct Pair {
     primary: RedisServer,
     replica: RedisServer,
@@ -45,7 +46,7 @@ impl Pair {
         }
     }
 
-    /// A queue that has looked for itself how many replicas to wait for.
+    /// A queue that has detected the number of replicas to wait for.
     async fn queue(&self) -> RedisQueue {
         let queue = queue(&self.primary, Clock::Own).await;
         assert_eq!(queue.check_fitness(false).await.unwrap().replicas_to_wait, 1);
@@ -100,7 +101,7 @@ async fn what_no_replica_acknowledges_is_unknown_and_its_key_resolves_it() {
     pair.pause();
     assert!(is_unknown(&queue.submit(vec![first]).await));
     assert!(queue.get(id).await.unwrap().is_some(), "it may have happened, and here it has");
-    // The repeat writes nothing of its own, and must not be taken for something that the replica has.
+    // The repeat writes nothing itself, and must not count as a write that the replica has.
     assert!(is_unknown(&queue.submit(vec![with_key("k")]).await));
     let report = succeed(&leases[0]);
     assert!(is_unknown(&queue.finish(std::slice::from_ref(&report)).await));
@@ -170,7 +171,7 @@ async fn a_replica_that_goes_closes_admission_before_calls_run_into_it() {
     assert_eq!(queue.health().refusal, Some(NoAdmission::Replicas { there: 0, wanted: 1 }));
     let refused = queue.submit(vec![job("echo")]).await.unwrap_err();
     assert!(refused.to_string().contains("0 replicas in sync and requires 1"), "{refused}");
-    // Nothing was decided of the waiting: once there was a replica, fewer are never waited for.
+    // The configuration sets no number: once there was a replica, the queue never waits for fewer.
     assert_eq!(queue.health().replicas_to_wait, 1);
 }
 
@@ -203,7 +204,7 @@ async fn a_replica_that_comes_later_is_waited_for_from_then_on() {
     assert_eq!(queue.health().replicas_to_wait, 1);
 }
 
-/// P1 over a failover: the primary dies under load, its replica takes over with everything that was acknowledged.
+/// P1 over a failover: the primary dies under load, and its replica takes over with everything that was acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_the_replica_takes_over() {
     let pair = Pair::start().await;

@@ -1,4 +1,4 @@
-//! Requirement sets: a bound for each tenant, shared numbers, and numbers that come back.
+//! Requirement sets: a bound per tenant, shared numbers, and numbers that are reused.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,8 @@ async fn a_tenant_has_a_bounded_number_of_sets_and_stops_nobody_else() {
     assert_eq!(shared, again, "equal sets share a number");
     let own = number(deploys(&registry, "acme", most).await);
     assert!(!numbers.contains(&own));
-    // What another tenant has numbered still counts as a set of this one when it deploys with it; what it has deployed before works.
+    // A set numbered by another tenant counts as a set of this one once it deploys with it; sets that it has deployed
+    // before still work.
     assert_eq!(deploys(&registry, "greedy", most).await, RequirementNumber::TenantFull(most));
     assert_eq!(number(registry.number_requirements("greedy", &set(most), false).await.unwrap()), own);
     let known = registry.demands().await.unwrap();
@@ -77,7 +78,7 @@ async fn all_tenants_together_have_a_bound_and_are_told_so() {
     let reserved = number(deploys(&registry, "late", REQUIREMENT_SETS_MAX).await);
     assert_eq!(reserved, REQUIREMENT_SETS_MAX + 1, "a tenant with few has a reserve");
     assert_eq!(number(deploys(&registry, "late", 3).await), number(deploys(&registry, "t0", 3).await));
-    // The next sweep frees what nobody uses, and there is room again.
+    // The next sweep frees the unused sets, and there is room again.
     let freed = shards.free_requirements(0).await.unwrap() + shards.free_requirements(0).await.unwrap();
     assert_eq!(freed, REQUIREMENT_SETS_MAX + 1);
     assert!(
@@ -96,7 +97,8 @@ async fn a_set_is_freed_when_no_version_with_traffic_and_no_open_job_uses_it() {
         numbers.push(number(deploys(&registry, "acme", n).await));
     }
     let shard = shards.home("acme").await.unwrap();
-    // 0 has a version with traffic, 1 a queued job, 2 a job that waits for a step with it, 3 nothing, 4 a version without traffic.
+    // Set 0 has a version with traffic, 1 a queued job, 2 a job that waits for a step with it, 3 nothing, 4 a version
+    // without traffic.
     for (name, n) in [("old", 4), ("old", 0)] {
         let demands = set(n);
         registry.deploy("acme", name, EndpointSpec { demands, ..endpoint() }, 100).await.unwrap();
@@ -112,13 +114,13 @@ async fn a_set_is_freed_when_no_version_with_traffic_and_no_open_job_uses_it() {
     assert_eq!(shards.free_requirements(0).await.unwrap(), 2);
     let left: Vec<u32> = registry.demands().await.unwrap().into_keys().collect();
     assert_eq!(left, [0, numbers[0], numbers[1], numbers[2]]);
-    // Both numbers are given out anew, and no other.
+    // Both numbers are given out again, and no other.
     let again: BTreeSet<u32> =
         [number(deploys(&registry, "zoo", 90).await), number(deploys(&registry, "zoo", 91).await)].into();
     assert_eq!(again, BTreeSet::from([numbers[3], numbers[4]]));
     assert_eq!(number(deploys(&registry, "zoo", 92).await), 6);
 
-    // The job ends, and its set goes as well.
+    // The job ends, and its set is freed as well.
     let reach: Capability = [(0, 24), (numbers[1], 24)].into_iter().collect();
     let leases = shards.lease(LeaseQuery::new("w", 1, reach)).await.unwrap();
     shards.finish(&[succeed(&leases[0])]).await.unwrap();
@@ -127,7 +129,7 @@ async fn a_set_is_freed_when_no_version_with_traffic_and_no_open_job_uses_it() {
     assert_eq!(left, [0, numbers[0], numbers[2]]);
 }
 
-/// A tenant that the release before has served is not noted as a user of its sets: its jobs keep them all the same.
+/// A tenant served by the previous release is not recorded as a user of its sets; its jobs keep them nevertheless.
 #[tokio::test]
 async fn jobs_of_the_release_before_keep_their_set() {
     let (shards, server, _dir) = shards().await;
@@ -137,18 +139,18 @@ async fn jobs_of_the_release_before_keep_their_set() {
     let of_zoo = JobSpec { tenant: "zoo".into(), demands: n, ..spec("e") };
     shards.submit(vec![NewJob { id: stokehold_queue::JobId::new(shard), spec: of_zoo, ..job("e") }]).await.unwrap();
     assert_eq!(shards.free_requirements(0).await.unwrap(), 0, "zoo has a job of it");
-    // Numbered as the release before does it, with nobody noted.
+    // Numbered as in the previous release, with no user recorded.
     let next = older_number(&mut redis, r#"{"min_trust":"owned"}"#).await;
     assert_eq!(next, "2");
     assert_eq!(shards.free_requirements(0).await.unwrap(), 0, "from now on it counts as used by anybody");
     assert_eq!(shards.free_requirements(0).await.unwrap(), 1);
-    // It gives out no number twice, whatever was freed.
+    // It gives out no number twice, whichever were freed.
     assert_eq!(older_number(&mut redis, r#"{"min_trust":"community"}"#).await, "3");
     let known = registry.demands().await.unwrap();
     assert_eq!(known.into_keys().collect::<Vec<_>>(), [0, n, 3]);
 }
 
-/// As `demand.lua` of the release before.
+/// Does what `demand.lua` of the previous release does.
 async fn older_number(redis: &mut redis::aio::MultiplexedConnection, set: &str) -> String {
     let keys: Vec<String> = redis::cmd("KEYS").arg("*:registry}:demands").query_async(redis).await.unwrap();
     let script = "local number = redis.call('HGET', KEYS[1], ARGV[1])
@@ -161,7 +163,7 @@ async fn older_number(redis: &mut redis::aio::MultiplexedConnection, set: &str) 
     reply[0].clone()
 }
 
-/// A set that a later release wrote stops no other set.
+/// A set written by a later release does not block other sets.
 #[tokio::test]
 async fn a_set_that_cannot_be_read_stops_no_other() {
     let (shards, server, _dir) = shards().await;

@@ -1,4 +1,4 @@
-//! Schedules: one job a tick, whoever races and whoever dies; none after a delete.
+//! Schedules: one job per tick, whichever replicas race or die, and none after a delete.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,7 +43,8 @@ fn tick_job() -> NewJob {
     job("echo")
 }
 
-/// Makes the jobs of all ticks that are due, one a second, as the API's loop does; `dies` says after which submit to give up.
+/// Submits the jobs of all due ticks, one per second, as the API's loop does. `dies` decides after which submit to give
+/// up.
 async fn round(schedules: &Schedules, mut dies: impl FnMut() -> bool) {
     for due in schedules.due().await.unwrap().due {
         let mut ticked = Ticked { next_ms: Some(due.due_ms), ..Ticked::default() };
@@ -79,7 +80,7 @@ async fn one_due(schedules: &Schedules) -> Due {
     round.due.remove(0)
 }
 
-/// Three replicas with connections of their own, `deaths` of whom per ten submits give up between submit and advance.
+/// Three replicas with separate connections; `deaths` of them per ten submits give up between submit and advance.
 async fn race(deaths: u64) {
     let (server, _dir) = server(&[]);
     let clock = ManualClock::new(START_MS);
@@ -92,7 +93,7 @@ async fn race(deaths: u64) {
         if elapsed == TICKS {
             break;
         }
-        // Mostly tick by tick, at times several at once.
+        // Mostly tick by tick, sometimes several at once.
         let ticks = (step % 3 + 1).min(TICKS - elapsed);
         elapsed += ticks;
         clock.advance_ms(ticks * EVERY_MS);
@@ -105,7 +106,8 @@ async fn race(deaths: u64) {
         }
         replicas.join_all().await;
     }
-    // What the last of them left undone by dying. More than one round: each plans as of the first look at its due time.
+    // Completes the work that the last dead replica left. It takes more than one round: each plans from the time of the
+    // first look at its due time.
     while !first.schedules().due().await.unwrap().due.is_empty() {
         round(&first.schedules(), || false).await;
     }
@@ -171,7 +173,7 @@ async fn schedule_ticks_end_at_once_with_a_delete_or_a_pause() {
     let stored = schedule(Some(START_MS));
     schedules.create(&stored, None).await.unwrap();
 
-    // A replica has looked; then its owner pauses.
+    // A replica has read the schedule; then the owner pauses it.
     let due = one_due(&schedules).await;
     assert!(schedules.pause("acme", &stored.id).await.unwrap());
     assert!(schedules.submit(&due, START_MS, tick_job()).await.unwrap().is_none());
@@ -180,14 +182,14 @@ async fn schedule_ticks_end_at_once_with_a_delete_or_a_pause() {
     assert!(schedules.due().await.unwrap().due.is_empty());
     assert!(schedules.pause("acme", &stored.id).await.unwrap(), "twice is fine");
 
-    // Resumed with the very same due time: what was read before is still worth nothing.
+    // It is resumed with the same due time: the earlier read is still invalid.
     assert!(schedules.resume("acme", &stored.id, START_MS).await.unwrap());
     assert!(schedules.submit(&due, START_MS, tick_job()).await.unwrap().is_none());
     assert!(schedules.resume("acme", &stored.id, START_MS + 9_000).await.unwrap(), "twice changes nothing");
     let due = one_due(&schedules).await;
     assert_eq!(due.due_ms, START_MS);
 
-    // A replica has looked; then its owner deletes.
+    // A replica has read the schedule; then the owner deletes it.
     assert!(schedules.delete("acme", &stored.id).await.unwrap());
     assert!(schedules.submit(&due, START_MS, tick_job()).await.unwrap().is_none());
     let ticked = Ticked { next_ms: Some(START_MS + EVERY_MS), ..Ticked::default() };
@@ -299,14 +301,14 @@ async fn schedule_lists_and_looks_are_bounded() {
     assert_eq!(seen.len(), 250);
 }
 
-/// Of a schedule's request.
+/// Hash of a schedule's request.
 const HASH: &str = "f00ba4f00ba4f00ba4f00ba4f00ba4f00ba4f00ba4f00ba4f00ba4f00ba4f00b";
 
 fn keyed(hash: &str) -> Option<Idempotency> {
     Some(Idempotency::new("once", hash))
 }
 
-/// A job under the idempotency key "once".
+/// Submits a job under the idempotency key "once".
 async fn submits(queue: &RedisQueue, hash: &str) -> Result<Submitted, Error> {
     let new = NewJob { idempotency: keyed(hash), ..job("echo") };
     Ok(queue.submit(vec![new]).await?[0])
@@ -327,7 +329,7 @@ async fn a_key_of_a_submit_and_the_same_key_of_a_schedule_are_two() {
             Some(made) => made,
             None => submits(&queue, "jobhash").await.unwrap(),
         };
-        // Both are known from now on, and another request under either is a conflict.
+        // Both are known from now on, and another request under either key is a conflict.
         assert_eq!(submits(&queue, "jobhash").await.unwrap(), Submitted::Repeat(made.id()));
         let again = schedules.create(&schedule(None), keyed(HASH).as_ref()).await.unwrap();
         assert_eq!(again.as_ref(), Some(&first.id));
@@ -343,7 +345,7 @@ async fn a_schedules_key_of_the_release_before_stays_known() {
     let queue = queue(&server, Clock::Own).await;
     let (schedules, first) = (queue.schedules(), schedule(None));
     schedules.create(&first, keyed(HASH).as_ref()).await.unwrap();
-    // As it leaves it: only where the keys of submits are. And it finds one of this release there.
+    // The previous release leaves it only at the keys of submits, and finds one of this release there.
     let mut redis = raw(&server).await;
     let own: Vec<String> = redis::cmd("KEYS").arg("*:i:acme:s:*").query_async(&mut redis).await.unwrap();
     let shared: String = redis.get(own[0].replace(":s:", ":")).await.unwrap();
@@ -373,7 +375,7 @@ async fn a_schedule_that_cannot_be_read_keeps_no_other_from_ticking_or_from_a_li
     }
     let keys: Vec<String> = redis.keys("*:schedule:*").await.unwrap();
     let key = |id: &str| keys.iter().find(|key| key.ends_with(id)).unwrap();
-    // No record, no JSON, and no text.
+    // A missing record, a record that is not JSON, and a value that is not a hash.
     let _: () = redis.set(key(&ids[0]), "text").await.unwrap();
     let _: u32 = redis.hset(key(&ids[1]), "spec", "{").await.unwrap();
     let _: u32 = redis.hset(key(&ids[2]), "job", b"\xff".as_slice()).await.unwrap();

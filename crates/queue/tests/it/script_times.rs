@@ -18,13 +18,13 @@ use crate::schedules::schedule;
 
 const ROUNDS: usize = 400;
 
-/// Calls of one script and the microseconds that each took.
+/// Calls of one script: the microseconds that each took.
 type Times = BTreeMap<&'static str, Vec<u64>>;
 
 /// One entry of the slow log: its number, time, microseconds, command, client address and client name.
 type Entry = (u64, u64, u64, Vec<Vec<u8>>, String, String);
 
-/// Prints the times of what `work` calls.
+/// Prints the times of the scripts that `work` calls.
 #[expect(clippy::print_stdout, reason = "a table for people")]
 async fn measure(title: &str, work: impl AsyncFn(&RedisQueue, &ManualClock)) {
     let slow_log = ["--slowlog-log-slower-than", "0", "--slowlog-max-len", "1000000"];
@@ -58,7 +58,7 @@ async fn lease(queue: &RedisQueue, want: u32) -> Vec<Lease> {
     leases
 }
 
-/// The life of `at_once` jobs that succeed.
+/// Runs `at_once` jobs to success.
 async fn run_jobs(queue: &RedisQueue, at_once: u32) {
     queue.submit((0..at_once).map(|_| job("echo")).collect()).await.unwrap();
     let leases = lease(queue, at_once).await;
@@ -74,7 +74,7 @@ async fn run_jobs(queue: &RedisQueue, at_once: u32) {
     queue.history().forget(&leases.iter().map(|lease| lease.job_id).collect::<Vec<_>>()).await.unwrap();
 }
 
-/// Every other way that a job takes.
+/// Runs jobs through every other transition.
 async fn run_others(queue: &RedisQueue, clock: &ManualClock) {
     let id = submit(queue, job("echo")).await;
     queue.watch(id, "api-1").await.unwrap();
@@ -126,7 +126,7 @@ async fn run_others(queue: &RedisQueue, clock: &ManualClock) {
     queue.recover(None).await.unwrap();
 }
 
-/// A webhook, a schedule and a batch of one line, from their beginning to their end.
+/// A webhook, a schedule and a batch of one line, from start to end.
 async fn run_records(queue: &RedisQueue, clock: &ManualClock) {
     let hook = Hook { url: "https://example.com/".to_owned(), events: vec![HookEvent::JobCompleted] };
     submit(queue, of(JobSpec { hook: Some(hook), ..spec("echo") })).await;

@@ -1,4 +1,4 @@
-//! A primary that fails, with Sentinels to name the next one.
+//! A failing primary, with Sentinels that name the next one.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,8 @@ async fn connect(service: &RedisService) -> RedisQueue {
     RedisQueue::connect(RedisConfig { url: service.url(), ..RedisConfig::default() }).await.unwrap()
 }
 
-/// Calls go to the server that the Sentinels name. On a busy machine they may name another one before the test is over.
+/// Waits until calls go to the server that the Sentinels name. On a busy machine they may name another one during the
+/// test.
 async fn follows(queue: &RedisQueue, service: &RedisService) {
     let called_is_named = async {
         while !queue.primary().ends_with(&format!(":{}", service.primary_port())) {
@@ -26,7 +27,8 @@ async fn follows(queue: &RedisQueue, service: &RedisService) {
     timeout(PATIENCE, called_is_named).await.expect("the queue finds the primary");
 }
 
-/// Repeated while its outcome is unknown, as workers do: a replica that is just coming back may have nothing to acknowledge it with yet.
+/// Repeats a finish while its outcome is unknown, as workers do: a replica that is just coming back may not be able to
+/// acknowledge it yet.
 async fn finish(queue: &RedisQueue, lease: &Lease) {
     let mut expected = FinishAnswer::Ok;
     loop {
@@ -49,10 +51,11 @@ async fn calls_and_signals_follow_the_primary() {
     queue.submit(vec![before.clone()]).await.unwrap();
     assert!(queue.primary().ends_with(&format!(":{}", service.primary_port())));
 
-    // A connection of the pool for long calls, which `follows` uses afterwards.
+    // Opens a connection of the pool for long calls, which `follows` uses afterwards.
     queue.depth().await.unwrap();
     let (number, port) = service.kill_primary();
-    // Submits go on all the while: each is taken or refused as unknown, and repeated with the same id until it is taken.
+    // Submits continue meanwhile: each is accepted, or refused as unknown and repeated with the same id until it is
+    // accepted.
     let meanwhile = {
         let queue = queue.clone();
         tokio::spawn(async move {
@@ -76,7 +79,7 @@ async fn calls_and_signals_follow_the_primary() {
     follows(&queue, &service).await;
     assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some(Signal::Missed), "signals come from there");
 
-    // What was the primary comes back believing that it still is, until the Sentinels have told it.
+    // The old primary comes back as a primary until the Sentinels reconfigure it.
     tokio::task::block_in_place(|| service.restart(number));
     let again = connect(&service).await;
     follows(&again, &service).await;

@@ -38,14 +38,14 @@ fn config(url: String, prefix: &str, clock: Clock) -> RedisConfig {
     RedisConfig { url, prefix: prefix.to_owned(), shards: 3, lease_ms: LEASE_MS, clock, ..RedisConfig::default() }
 }
 
-/// Three shards on one server; everybody lives on the last.
+/// Three shards on one server; all tenants are on the last.
 pub(crate) async fn on_one(server: &RedisServer, clock: Clock) -> Shards {
     let prefix = format!("s{}", number());
     seed_homes(server, &prefix);
     Shards::connect(config(server.url(), &prefix, clock)).await.unwrap()
 }
 
-/// Three shards on three primaries; everybody lives on the last.
+/// Three shards on three primaries; all tenants are on the last.
 pub(crate) async fn on_cluster(cluster: &RedisCluster, clock: Clock) -> Shards {
     let (shards, prefix) = spread(cluster, clock).await;
     seed_homes(&cluster.nodes()[cluster.owner(&format!("{{{prefix}:registry}}")).0], &prefix);
@@ -68,7 +68,7 @@ fn seed_homes(registry: &RedisServer, prefix: &str) {
     }
 }
 
-/// A tenant that lives on this shard.
+/// A tenant on this shard.
 async fn tenant_on(shards: &Shards, shard: u8) -> String {
     for n in 0.. {
         let tenant = format!("tenant-{shard}-{n}");
@@ -173,7 +173,7 @@ async fn a_shard_that_is_away_stops_its_own_tenants_only() {
     let (cluster, _dir) = cluster();
     let (shards, prefix) = spread(&cluster, Clock::Own).await;
     let tenants = [tenant_on(&shards, 0).await, tenant_on(&shards, 1).await, tenant_on(&shards, 2).await];
-    // Not that of the registry: without that nobody is let in at all.
+    // Not the node of the registry: without the registry no request is authenticated.
     let registry = cluster.owner(&format!("{{{prefix}:registry}}")).0;
     let away = (0..3).find(|shard| cluster.owner(&format!("{{{prefix}:{shard}}}")).0 != registry).unwrap();
     let node = &cluster.nodes()[cluster.owner(&format!("{{{prefix}:{away}}}")).0];
@@ -201,7 +201,7 @@ async fn a_slot_on_its_way_is_waited_for_and_loses_nothing() {
     let _: String = from.ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &name(to)]);
     let tenant = tenant_on(&shards, 0).await;
     let late = job_of(&tenant, 0);
-    // Whoever follows the redirection runs where next to nothing is yet.
+    // A client that follows the redirection runs on a node that holds almost nothing yet.
     let refused = shards.submit(vec![late.clone()]).await;
     assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
     assert_eq!(to.ask::<u32>(&["CLUSTER", "COUNTKEYSINSLOT", &slot]), 0, "nothing of it ran there");

@@ -1,4 +1,4 @@
-//! A tenant's share of Redis: what its records take is counted, and one that has enough makes no others wait.
+//! A tenant's share of Redis: its records are counted, and a tenant at its limit does not delay the others.
 
 use redis::aio::MultiplexedConnection;
 use serde_json::value::to_raw_value;
@@ -19,7 +19,7 @@ fn large(tenant: &str, bytes: usize) -> NewJob {
     NewJob { input, ..of(JobSpec { tenant: tenant.to_owned(), ..spec("echo") }) }
 }
 
-/// Sets maxmemory so that this part of it is in use.
+/// Sets maxmemory so that this fraction of it is in use.
 async fn fill(redis: &mut MultiplexedConnection, queue: &RedisQueue, part: f64) -> u64 {
     queue.look().await.unwrap();
     let max = (queue.health().vitals.used_bytes as f64 / part) as u64;
@@ -38,7 +38,7 @@ async fn one_tenant_leaves_the_others_room() {
     }
     queue.submit(vec![large("modest", 100)]).await.unwrap();
 
-    // While there is enough, a tenant takes what it needs.
+    // While there is enough memory, a tenant takes what it needs.
     fill(&mut redis, &queue, 0.5).await;
     queue.submit(vec![large("greedy", 100)]).await.unwrap();
 
@@ -71,11 +71,11 @@ async fn what_a_record_takes_is_given_back_when_it_goes() {
     queue.submit(jobs.to_vec()).await.unwrap();
     let taken = queue.memory_of("acme").await.unwrap();
     assert!(taken > 21_000 && taken < 21_000 + 3 * 4_096, "{taken}");
-    // The same again is no other record.
+    // The same submit again creates no record.
     queue.submit(jobs.to_vec()).await.unwrap();
     assert_eq!(queue.memory_of("acme").await.unwrap(), taken);
 
-    // A result is counted as well, one that fits in beside the record is not.
+    // A result is counted as well; a result that fits into the record is not.
     let lease = queue.lease(query(1, 0)).await.unwrap().remove(0);
     queue.release(&[held(&lease)]).await.unwrap();
     let leases = queue.lease(query(2, 0)).await.unwrap();
@@ -87,7 +87,7 @@ async fn what_a_record_takes_is_given_back_when_it_goes() {
     queue.finish(&[report]).await.unwrap();
     assert_eq!(queue.memory_of("acme").await.unwrap(), taken + 5_000);
 
-    // One of the release before was not counted, and gives nothing back.
+    // A record of the previous release was not counted, and its end subtracts nothing.
     queue.cancel("acme", &ids).await.unwrap();
     let pattern = format!("*:j:{}", ids[0]);
     let first: Vec<String> = redis::cmd("KEYS").arg(&pattern).query_async(&mut redis).await.unwrap();
@@ -96,7 +96,7 @@ async fn what_a_record_takes_is_given_back_when_it_goes() {
     queue.history().forget(&ids).await.unwrap();
     assert_eq!(queue.memory_of("acme").await.unwrap(), size);
 
-    // The recovery sweep finds what is counted wrongly, the second time.
+    // The recovery sweep corrects a wrong count, the second time that it finds it.
     queue.submit(vec![job("echo")]).await.unwrap();
     let right = queue.memory_of("acme").await.unwrap() - size;
     for _ in 0..2 {
@@ -130,14 +130,14 @@ async fn what_a_job_says_is_counted_until_older_of_it_makes_room_and_with_its_re
     }
     let of_full = took().await;
     assert!((2_000_000..2_300_000).contains(&of_full), "{of_full}");
-    // What comes then is in the place of what was first.
+    // Later entries replace the first ones.
     queue.append_events(&vec![log(&lease, &"b".repeat(2_000)); 100]).await.unwrap();
     assert_eq!(took().await, of_full);
     assert_eq!(queue.read_events(lease.job_id, "", 2_000).await.unwrap().len(), 1_000);
     queue.append_events(&vec![log(&lease, "c"); 100]).await.unwrap();
     assert!(took().await < of_full - 190_000);
 
-    // The sweep counts the same.
+    // The sweep computes the same count.
     for _ in 0..2 {
         let held = queue.memory_of("acme").await.unwrap();
         assert!(queue.recover(None).await.unwrap().next.is_none());
@@ -177,10 +177,10 @@ async fn a_tenant_with_all_that_it_may_have_keeps_less_of_what_its_jobs_say() {
     assert_eq!(kept(&leases[1]).await, (50, 1));
     say(&leases[2]).await;
     assert_eq!(kept(&leases[2]).await, (100, 10), "another tenant's");
-    // Nothing of it is lost that the promises are about.
+    // Nothing is lost that the guarantees cover.
     assert_eq!(queue.finish(&[succeed(&leases[1])]).await.unwrap().len(), 1);
 
-    // What was streamed counts as well, for as long as it may be there.
+    // Streamed outputs count as well, for as long as they may be stored.
     let limits = Limits { max_memory_bytes: Some(500_000), ..Limits::default() };
     queue.limit(&LimitScope::Tenant("acme".to_owned()), Some(&limits)).await.unwrap();
     assert!(queue.memory_of("acme").await.unwrap() < 100_000);
@@ -212,7 +212,7 @@ async fn schedules_and_pending_webhooks_are_counted_until_they_go() {
     schedules.create(&second, None).await.unwrap();
     schedules.delete("acme", &second.id).await.unwrap();
 
-    // A message is there until it is delivered, and again when it is replayed.
+    // A message is stored until it is delivered, and again when it is replayed.
     let hook = Hook { url: "https://example.com/hook".to_owned(), events: vec![HookEvent::JobCompleted] };
     let hooked = of(JobSpec { tenant: "acme".to_owned(), hook: Some(hook), ..spec("echo") });
     queue.submit(vec![hooked]).await.unwrap();
@@ -227,7 +227,7 @@ async fn schedules_and_pending_webhooks_are_counted_until_they_go() {
     }
     let pending = queue.memory_of("acme").await.unwrap() - before;
     assert!((6_000..7_000).contains(&pending), "{pending}");
-    // What the release before has ended without counting is found by the sweep.
+    // Jobs that the previous release ended without counting are found by the sweep.
     let kept = schedule_of("acme", 1_000);
     schedules.create(&kept, None).await.unwrap();
     let right = queue.memory_of("acme").await.unwrap();
@@ -257,7 +257,7 @@ async fn schedules_and_pending_webhooks_are_counted_until_they_go() {
     assert_eq!(queue.memory_of("acme").await.unwrap(), before);
 }
 
-/// One that falls due in a hundred years and submits an input of so many bytes.
+/// A schedule that falls due in a hundred years and submits an input of `bytes` bytes.
 fn schedule_of(tenant: &str, bytes: usize) -> Schedule {
     Schedule {
         id: Schedules::new_id(),
@@ -288,7 +288,7 @@ async fn a_job_that_was_cancelled_before_its_start_leaves_early() {
     let jobs = [large("acme", 1_000), large("acme", 1_000)];
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     queue.submit(jobs.to_vec()).await.unwrap();
-    // The one that runs has something to show.
+    // The running job has data to show.
     let lease = queue.lease(query(1, 0)).await.unwrap().remove(0);
     queue.cancel("acme", &ids).await.unwrap();
     clock.advance_ms(30 * 60_000);

@@ -1,4 +1,4 @@
-//! The traces that wait to be exported, as the scripts note them.
+//! Traces that wait for export, as the scripts record them.
 
 use redis::AsyncCommands;
 use stokehold_queue::job::{TraceContext, TraceId};
@@ -12,7 +12,7 @@ use crate::redis::server;
 
 const VISIBLE_MS: u64 = 30_000;
 
-/// How long after a job's end its trace falls due, as in lib/traces.lua.
+/// Time from a job's end to the export of its trace, as in lib/traces.lua.
 const AFTER_MS: u64 = 2_000;
 
 struct Rig {

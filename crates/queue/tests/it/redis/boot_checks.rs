@@ -5,7 +5,7 @@ use stokehold_queue::{Clock, Durability, RedisConfig, RedisQueue};
 
 use super::{queue, server};
 
-/// Each writes and reads back a probe of its own.
+/// Each check writes and reads back its own probe.
 #[tokio::test]
 async fn replicas_that_start_together_are_all_fit() {
     let (server, _dir) = server(&[]);
@@ -30,7 +30,7 @@ async fn the_boot_checks_tell_a_fit_redis_from_an_unfit_one() {
     let queue_of = RedisQueue::connect(standard).await.unwrap();
     assert_eq!(class(queue_of, false).await.unwrap(), Durability::Standard);
 
-    // A managed service: CONFIG is not for us.
+    // A managed service, which does not allow CONFIG.
     let (managed, _dir) = server(&["--rename-command", "CONFIG", ""]);
     let refused = class(queue(&managed, Clock::Own).await, false).await.unwrap_err();
     assert!(refused.to_string().contains("STOKE_DURABILITY=standard"), "{refused}");

@@ -1,4 +1,4 @@
-//! What a drained queue leaves behind: records, and no counter.
+//! The keys that a drained queue leaves behind: records, and no counters.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use stokehold_tests::redis_server::RedisServer;
 use super::{queue, raw, server};
 use crate::conformance::{START_MS, fail, held, job, of, query, spec, step_spec, succeed};
 
-/// What a queue without open jobs may keep: records, what they leave for lists and history, and what is learnt for ever.
+/// Keys that a queue without open jobs may keep: records, the entries for lists and history, and permanently learned
+/// values.
 const KEPT: [&str; 13] = [
     ":j:",
     ":index:",
@@ -45,7 +46,7 @@ async fn a_drained_queue_leaves_only_records_behind() {
     }
     assert_eq!(left_over(&server).await, [""; 0]);
 
-    // Work that was passed over and then cancelled takes the count of it along.
+    // The count of jobs that were passed over goes when they are cancelled.
     let waits = job("echo");
     let urgent = of(JobSpec { priority: Priority::Interactive, ..spec("echo") });
     let id = waits.id;
@@ -58,7 +59,7 @@ async fn a_drained_queue_leaves_only_records_behind() {
     assert_eq!(left_over(&server).await, [""; 0]);
 }
 
-/// SplitMix64: the same history at every run.
+/// SplitMix64, so that every run has the same history.
 struct Draw(u64);
 
 impl Draw {
@@ -101,7 +102,7 @@ impl Draw {
     }
 }
 
-/// Ends an attempt in one of the ways there are, or leaves it to the reaper.
+/// Ends an attempt in one of the possible ways, or leaves it to the reaper.
 async fn end_somehow(queue: &RedisQueue, draw: &mut Draw, lease: &Lease) {
     match draw.below(12) {
         0 => drop(queue.release(&[held(lease)]).await.unwrap()),
@@ -115,7 +116,7 @@ async fn end_somehow(queue: &RedisQueue, draw: &mut Draw, lease: &Lease) {
     }
 }
 
-/// Everything that is done without being asked, once.
+/// Runs every background step once.
 async fn sweep(queue: &RedisQueue, draw: &mut Draw) {
     queue.promote().await.unwrap();
     queue.reap().await.unwrap();
@@ -136,7 +137,7 @@ async fn sweep(queue: &RedisQueue, draw: &mut Draw) {
     }
 }
 
-/// 2,000 jobs that end in every way there is; 100,000 with `STOKE_FULL_SIZE`.
+/// 2,000 jobs that end in every possible way; 100,000 with `STOKE_FULL_SIZE`.
 #[tokio::test]
 async fn no_counter_is_left_however_jobs_end() {
     let scale: u64 = if std::env::var_os("STOKE_FULL_SIZE").is_some() { 50 } else { 1 };
@@ -207,7 +208,7 @@ async fn no_counter_is_left_however_jobs_end() {
     }
     println!("{} jobs, {leases} attempts: {ends:?}", jobs.len());
     assert_eq!(left_over(&server).await, [""; 0]);
-    // What the records take is counted until they go, and then nothing is.
+    // The bytes of the records are counted until the records are deleted, and nothing is counted afterwards.
     let mut taken = BTreeMap::<String, u64>::new();
     let mut redis = raw(&server).await;
     let records: Vec<String> = ::redis::cmd("KEYS").arg("*:j:*").query_async(&mut redis).await.unwrap();
@@ -245,6 +246,6 @@ async fn a_record_is_kept_as_long_as_its_job_says() {
             ::redis::cmd("ZSCORE").arg(&keys[0]).arg(id.to_string()).query_async(&mut redis).await.unwrap();
         until.push(score - START_MS);
     }
-    // Of one that never started there is little to see.
+    // A job that never started has little to show.
     assert_eq!(until, [5_000, 30 * 60_000]);
 }

@@ -1,4 +1,4 @@
-//! Rented machines, the autoscaler that leads, and the tokens with which machines join.
+//! Rented instances, the autoscaler that leads, and join tokens of instances.
 
 use stokehold_queue::registry::{Caps, Granted, MachineRecord, Wanted};
 use stokehold_queue::{Clock, TokenRecord, now_ms};

@@ -65,13 +65,13 @@ async fn a_deleted_version_gives_back_its_memory_and_keeps_its_number() {
     assert_eq!(numbers().await, [4, 3, 1]);
     assert_eq!(registry.endpoint("t", "echo", Some(2)).await.unwrap(), None);
     assert_eq!(registry.set_traffic("t", "echo", 2, 1).await.unwrap(), TrafficSet::UnknownVersion);
-    // Nobody goes back to what is not there.
+    // There is no rollback to a missing version.
     assert_eq!(registry.traffic("t", "echo").await.unwrap().unwrap().previous, Some(3));
     assert_eq!(undeploy(Some(3)).await, Undeployed::Done(1));
     assert_eq!(registry.traffic("t", "echo").await.unwrap().unwrap().previous, None);
     assert_eq!(deploy("a.py:i").await, 5);
 
-    // The endpoint as a whole, with what keeps it loaded and what it was seen to need; its numbers go on.
+    // The whole endpoint is deleted, including its warm settings and learned needs; its version numbers continue.
     registry.set_floor("t", "echo", 5, 1).await.unwrap();
     assert_eq!(undeploy(None).await, Undeployed::Done(3));
     assert_eq!(registry.traffic("t", "echo").await.unwrap(), None);
@@ -95,16 +95,16 @@ async fn traffic_is_given_to_a_version_in_part_or_whole_and_taken_back() {
         other => panic!("{other:?}"),
     };
     assert_eq!(registry.set_traffic("t", "echo", 1, 100).await.unwrap(), TrafficSet::UnknownEndpoint);
-    // The first gets all, whatever it was to get.
+    // The first version receives all traffic, whatever the request specified.
     assert_eq!(deploy("a.py:f", 10).await, (1, vec![(1, 100)], true));
     assert_eq!(deploy("a.py:g", 10).await, (2, vec![(1, 90), (2, 10)], true));
-    // The same again is the same version, and what it gets is what was said last.
+    // The same deploy again is the same version, with the traffic of the last request.
     assert_eq!(deploy("a.py:g", 10).await, (2, vec![(1, 90), (2, 10)], false));
     assert_eq!(deploy("a.py:g", 50).await, (2, vec![(1, 50), (2, 50)], false));
     assert_eq!(registry.endpoint("t", "echo", None).await.unwrap().unwrap().version, 1);
     assert_eq!(set(2, 100).await, [(2, 100)]);
     assert_eq!(set(1, 100).await, [(1, 100)]);
-    // A number is never given twice, whatever is current.
+    // A number is never reused, whichever version is current.
     assert_eq!(deploy("a.py:h", 0).await, (3, vec![(1, 100), (3, 0)], true));
     assert_eq!(set(1, 30).await, [(1, 100)]);
     assert_eq!(registry.set_traffic("t", "echo", 4, 1).await.unwrap(), TrafficSet::UnknownVersion);
