@@ -1,4 +1,4 @@
-//! Tokens that a tenant makes itself, tenants that are disabled, and quotas.
+//! Tokens that a tenant creates itself, disabled tenants, and quotas.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap()
 }
 
-/// Asks until the answer is this one.
+/// Repeats a request until its response has this status.
 pub(super) async fn until_status(status: u16, asks: impl Fn() -> RequestBuilder) {
     let look = async {
         while asks().send().await.unwrap().status() != status {
@@ -67,13 +67,13 @@ async fn a_tenants_admin_makes_tokens_and_gives_nobody_what_it_has_not() {
         let request = as_whom(&stack, token, Method::POST, "/v1/tokens").body(wanted.to_string());
         assert_eq!(stack.problem(request).await.0, status, "{wanted}");
     }
-    // Nor by rotating one that can do more, and an operator's is not theirs to revoke.
+    // Rotating a token with more scopes does not help, and a tenant cannot revoke an operator's token.
     let stronger = format!("/v1/tokens/{}", text(&record["id"]));
     let rotate = as_whom(&stack, &weak, Method::POST, &format!("{stronger}/rotate")).body("{}");
     assert_eq!(stack.problem(rotate).await.0, 403);
     let operators = format!("/v1/tokens/{}", stack.token.split('_').nth(1).unwrap());
     assert_eq!(stack.problem(as_whom(&stack, &admin, Method::DELETE, &operators)).await.0, 403);
-    // What leaked goes, whoever is there to do it.
+    // A leaked token can be revoked by any token that may manage tokens.
     let revoked = as_whom(&stack, &weak, Method::DELETE, &stronger).send().await.unwrap();
     assert_eq!(revoked.status(), 204);
     assert_eq!(stack.problem(as_whom(&stack, token, Method::GET, "/v1/jobs")).await.0, 401);
@@ -109,7 +109,7 @@ async fn a_rotated_token_and_the_one_before_are_good_at_every_replica_until_the_
     let other = stack.replica(|_| {}).await;
     let made = make(&stack, &stack.token, &json!({"name": "ci", "roles": ["read"]})).await;
     let (old, path) = (text(&made["token"]), format!("/v1/tokens/{}/rotate", text(&made["record"]["id"])));
-    // The other replica has it in mind as it was.
+    // The other replica has cached the old tenant record.
     other.json(as_whom(&other, old, Method::GET, "/v1/jobs")).await;
     let too_long = stack.post(&path, &json!({"overlap_s": 604_801}));
     assert_eq!(stack.problem(too_long).await.0, 400);
@@ -197,7 +197,7 @@ async fn a_disabled_tenant_is_refused_its_jobs_wait_and_nothing_is_lost() {
     stack.json(stack.post("/v1/tenants/zoo/enable", &Value::Null)).await;
     assert_eq!(stack.json(asks()).await["state"], "queued");
     assert_eq!(worker.lease().await["job_id"], id);
-    // Nobody locks themselves out, and there is nothing to disable of nobody.
+    // Operators cannot disable their own tenant, and there is nothing to disable of an unknown one.
     assert_eq!(stack.problem(stack.post("/v1/tenants/acme/disable", &Value::Null)).await.0, 400);
     assert_eq!(stack.problem(stack.post("/v1/tenants/nobody/disable", &Value::Null)).await.0, 404);
 }
@@ -245,7 +245,7 @@ async fn what_would_be_too_much_to_store_is_refused_before_it_is_uploaded() {
     let body: Value = refused.json().await.unwrap();
     assert_eq!(body["code"], "storage_exceeded", "the package is there already: {body}");
     assert!(text(&body["detail"]).contains("may store 1000"));
-    // Two replicas at once give out no more than there is room for, and what was refused takes none.
+    // Two replicas together grant no more than there is room for, and a refused request uses none of it.
     let other = stack.replica(|_| {}).await;
     let ask = |replica: &Replica| replica.post("/v1/files", &about(600)).send();
     let (one, two) = tokio::join!(ask(&stack), ask(&other));

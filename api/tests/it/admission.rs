@@ -1,4 +1,5 @@
-//! What happens when Redis fills up: no new work, everything else goes on, and new work again when there is room.
+//! Admission when Redis fills up: new work is refused, everything else continues, and new work is accepted once there
+//! is room.
 
 use serde_json::{Value, json};
 use stokehold_api::token::Scope;
@@ -12,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use crate::stack::{PACKAGE, PATIENCE, Stack, echo};
 
 impl Stack {
-    /// Sets maxmemory to so many times what is in use now.
+    /// Sets maxmemory to `times` times the current use.
     async fn leave_room(&self, times: f64) {
         let used = self.health().await["redis"]["memory_used_bytes"].as_f64().unwrap();
         let max = format!("{:.0}", used * times);
@@ -23,7 +24,7 @@ impl Stack {
         self.json(self.get("/healthz")).await
     }
 
-    /// Waits until `/healthz` says so of admission: what Redis says is looked at once a second.
+    /// Waits until `/healthz` reports this state of admission; the API reads Redis' memory once a second.
     async fn until_open(&self, open: bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -61,7 +62,7 @@ async fn new_work_stops_at_eighty_percent_and_what_was_accepted_goes_on() {
         assert!(problem["detail"].as_str().unwrap().contains("nothing was accepted"), "{problem}");
     }
 
-    // Even with no byte left: a lease, its end, a cancel.
+    // A lease, its end and a cancel work even with no byte left.
     stack.leave_room(0.5).await;
     let query = LeaseQuery::new("w", 1, Capability::usual(0));
     let lease = stack.queue.lease(query).await.unwrap().remove(0);
@@ -79,13 +80,13 @@ async fn new_work_stops_at_eighty_percent_and_what_was_accepted_goes_on() {
     stack.submit("three").await;
 }
 
-/// From another life of Redis to a sweep of its own accord.
+/// Time from a restart of Redis to a sweep that starts by itself.
 #[tokio::test]
 async fn a_redis_that_was_restarted_is_swept_and_mended() {
     let mut stack = Stack::start().await;
     stack.deploy_echo().await;
     let id = stack.submit("one").await;
-    // Broken by hand; the API's first sweep is over and the next is minutes away.
+    // Damaged by the test; the API's first sweep is over and the next one is minutes away.
     let lane = stack.queue.depth().await.unwrap().remove(0).lane;
     assert_eq!(stack.redis.ask::<u32>(&["DEL", &format!("{{stoke:0}}:q:{lane}")]), 1);
     stack.restart_redis();
@@ -100,7 +101,7 @@ async fn a_redis_that_was_restarted_is_swept_and_mended() {
         sleep(std::time::Duration::from_millis(50)).await;
     }
     let query = LeaseQuery::new("w", 1, Capability::usual(0));
-    // On a connection of this life: the old one breaks at its first use.
+    // On a connection of the new server: the old connection breaks at its first use.
     let queue = RedisQueue::connect(RedisConfig { url: stack.redis.url(), ..RedisConfig::default() }).await.unwrap();
     assert_eq!(queue.lease(query).await.unwrap()[0].job_id.to_string(), id);
 }
@@ -116,7 +117,8 @@ async fn a_tenant_that_fills_redis_leaves_the_others_room() {
         let jobs: Vec<&Value> = std::iter::repeat_n(&job, 100).collect();
         stack.json(stack.post("/v1/jobs/bulk", &json!({"jobs": jobs}))).await;
     }
-    // What is in use now becomes two thirds of maxmemory. Redis is asked itself: what `/healthz` says may be a second old.
+    // The current use becomes two thirds of maxmemory. The test asks Redis directly, because `/healthz` may be a second
+    // old.
     let info: String = stack.redis.ask(&["INFO", "memory"]);
     let used: f64 = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse().unwrap();
     stack.redis.ask::<()>(&["CONFIG", "SET", "maxmemory", &format!("{:.0}", used * 1.5)]);

@@ -1,4 +1,4 @@
-//! What makes a worker of a new machine: the script, run by the machine's own sh, and the archive.
+//! Installation of a worker on a new machine: the script, run by the machine's own sh, and the archive.
 
 use std::path::Path;
 use std::process::Output;
@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use crate::stack::{PATIENCE, Stack, sha256};
 
-/// Of which the archive consists: a worker that says how it was called, and what it was told.
+/// Content of the archive: a worker that prints its arguments and its environment.
 const FAKE: &str = "#!/bin/sh\necho \"called: $*\"\necho \"told: $STOKE_GATEWAY_URL $STOKE_JOIN_TOKEN $STOKE_DATA_DIR\"\n\
                     [ \"$2\" != check ] || exit \"${FAKE_CHECK:-0}\"\n";
 
@@ -33,7 +33,7 @@ impl Site {
         Self { stack, dist, home: tempfile::tempdir().unwrap() }
     }
 
-    /// Packs an archive as `make worker-dist` does, of this machine's own architecture.
+    /// Packs an archive as `make worker-dist` does, for this machine's architecture.
     async fn pack(&self) -> (String, Vec<u8>) {
         let folder = format!("stokehold-worker-{}-{}-linux", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
         let work = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ impl Site {
         std::fs::write(self.dist.path().join(format!("{name}.sha256")), format!("{sum}  {name}\n")).unwrap();
     }
 
-    /// As `curl | sh` does it.
+    /// Runs the script as `curl | sh` does.
     async fn install(&self, env: &[(&str, &str)]) -> Output {
         let line = format!("curl -fsSL {}/v1/worker/install.sh | sh", self.stack.url);
         let mut command = Command::new("sh");

@@ -18,7 +18,7 @@ use crate::stack::{PATIENCE, Stack};
 async fn a_change_that_cannot_be_written_down_is_not_made() {
     let mut stack = Stack::start().await;
     let set = |stack: &Stack| stack.request(Method::PUT, "/v1/secrets/KEY").body(r#"{"value": "a"}"#);
-    // Something else stands where open changes are written.
+    // The key of open changes has a value of another type.
     stack.redis.ask::<String>(&["SET", "{stoke:registry}:changes", "in the way"]);
     assert_eq!(stack.problem(set(&stack)).await, (503, "unavailable".to_owned()));
     let listed = stack.json(stack.get("/v1/secrets")).await;
@@ -26,7 +26,8 @@ async fn a_change_that_cannot_be_written_down_is_not_made() {
     stack.redis.ask::<u32>(&["DEL", "{stoke:registry}:changes"]);
     stack.json(set(&stack)).await;
 
-    // Where only the end of one cannot be written, it is made, and the log says at last that nobody knows.
+    // If only the end of a change cannot be recorded, the change is made, and the log shows later that its outcome is
+    // unknown.
     stack.redis.ask::<String>(&["RENAME", "{stoke:registry}:audit:acme", "away"]);
     stack.redis.ask::<String>(&["SET", "{stoke:registry}:audit:acme", "in the way"]);
     assert_eq!(stack.request(Method::DELETE, "/v1/secrets/KEY").send().await.unwrap().status(), 204);
@@ -38,7 +39,7 @@ async fn a_change_that_cannot_be_written_down_is_not_made() {
         (&log["changes"][0]["action"], &log["changes"][0]["outcome"]),
         (&json!("DELETE /v1/secrets/{name}"), &json!("unknown"))
     );
-    // It outlives a replica, as all else does.
+    // The log outlives a replica, as all records do.
     stack.token = stack.token_of("acme", &[Scope::AuditRead], None).await;
     let other = stack.replica(|_| {}).await;
     let again = other.json(as_whom(&other, &stack.token, Method::GET, "/v1/audit")).await;
@@ -55,7 +56,7 @@ async fn the_log_is_read_in_pages_both_ways_and_says_what_was_refused() {
     let reader = stack.token_of("acme", &[Scope::AuditRead], None).await;
     let refused = as_whom(&stack, &reader, Method::DELETE, "/v1/secrets/KEY_0");
     assert_eq!(stack.problem(refused).await.0, 403);
-    // What was merely wrong is no change.
+    // A request that is merely invalid is not a change.
     assert_eq!(stack.problem(stack.request(Method::DELETE, "/v1/secrets/NONE")).await.0, 404);
     let get = |query: String| stack.json(as_whom(&stack, &reader, Method::GET, &format!("/v1/audit{query}")));
     let objects = |page: &Value| -> Vec<String> {
@@ -122,7 +123,7 @@ async fn a_change_whose_asker_hangs_up_is_not_left_open() {
         };
         timeout(PATIENCE, look).await.expect("so many are open");
     };
-    // Half of a body: its handler waits for the rest.
+    // Half of a body: the handler waits for the rest.
     let mut line = TcpStream::connect(stack.url.trim_start_matches("http://")).await.unwrap();
     let head = format!(
         "PUT /v1/secrets/A HTTP/1.1\r\nhost: api\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{{",

@@ -1,4 +1,4 @@
-//! Who may do what: scopes, the ends of tokens, and tenants that do not exist for each other.
+//! Authorization: scopes, expired tokens, and tenants that are hidden from each other.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn a_token_that_ended_is_refused() {
     assert_eq!(stack.problem(with(unknown.expose().to_owned())).await, unauthorized());
     drop(record);
 
-    // Redis drops a record at its end by itself; one that is still there is refused all the same.
+    // Redis deletes an expired record by itself; one that still exists is refused as well.
     let (mut ended, secret) =
         mint(TokenKind::Api, "acme", &Scope::ALL, "ended", Some(Duration::from_secs(60)), &stack.key).unwrap();
     ended.expires_ms = None;
@@ -33,7 +33,7 @@ async fn a_token_that_ended_is_refused() {
     stack.queue.registry().put_token(&ended).await.unwrap();
     assert_eq!(stack.problem(with(secret.expose().to_owned())).await, unauthorized());
 
-    // A record that another secret belongs to.
+    // A record that belongs to another secret.
     let (mine, _) = mint(TokenKind::Api, "acme", &Scope::ALL, "mine", None, &stack.key).unwrap();
     let (mut theirs, secret) = mint(TokenKind::Api, "acme", &Scope::ALL, "theirs", None, &stack.key).unwrap();
     theirs.hash = mine.hash;
@@ -105,7 +105,7 @@ async fn what_is_another_tenants_does_not_exist() {
     }
     let submit = at(Method::POST, "/v1/jobs").body(json!({"endpoint": "echo", "input": {"text": ""}}).to_string());
     assert_eq!(stack.problem(submit).await, (404, "unknown_endpoint".to_owned()));
-    // Nor does a hash tell what others have deployed.
+    // A hash does not reveal what other tenants have deployed either.
     let about = json!({"sha256": echo()["package_sha256"], "size_bytes": echo()["package_size_bytes"]});
     let package: Value = stack.json(at(Method::POST, "/v1/packages").body(about.to_string())).await;
     assert_eq!(package["exists"], false);

@@ -1,4 +1,4 @@
-//! Bad input is answered, not swallowed: each a 4xx problem with a code that says what to change.
+//! Bad input: each case returns a 4xx problem with a code that shows what to change.
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Batches from end to end: every line ends once and is told of once, whatever happens on the way.
+//! Batches from end to end: every line ends once and is reported once, whatever fails in between.
 
 mod large;
 
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::stack::{PATIENCE, Stack, sha256};
 
-/// `count` good lines for `echo`; the text of every tenth asks to fail.
+/// `count` valid lines for `echo`; the text of every tenth one requests a failure.
 fn good_lines(count: usize) -> Vec<String> {
     let line = |n: usize| {
         let text = if n.is_multiple_of(10) { format!("fail {n}") } else { format!("say {n}") };
@@ -32,7 +32,7 @@ async fn send(stack: &Stack, query: &str, lines: &[String]) -> Value {
     stack.json(request.header("content-type", "application/jsonl").body(text)).await
 }
 
-/// The batch as it stands; its counts must add up whenever it is looked at.
+/// The current state of the batch; its counts must add up at any time.
 async fn look(stack: &Stack, id: &str) -> Value {
     let batch = stack.json(stack.get(&format!("/v1/batches/{id}"))).await;
     adds_up(&batch);
@@ -76,7 +76,7 @@ async fn lines_of(stack: &Stack, id: &str, file: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Every line that either file tells of, by its number: no line twice.
+/// Every line of the two files, by its number: no line occurs twice.
 async fn told(stack: &Stack, id: &str) -> BTreeMap<u64, String> {
     let mut told = BTreeMap::new();
     for file in ["results", "errors"] {
@@ -93,7 +93,7 @@ fn count(told: &BTreeMap<u64, String>, state: &str) -> u64 {
     told.values().filter(|seen| *seen == state).count() as u64
 }
 
-/// Runs what is there as a worker would; how many jobs that were. Inputs that ask to fail do.
+/// Runs the available jobs as a worker would, and fails those whose inputs request it. Returns the number of jobs.
 async fn work(queue: &RedisQueue) -> usize {
     let query = LeaseQuery::new("w", 100, Capability::usual(0));
     let leases = queue.lease(query).await.unwrap();
@@ -150,7 +150,7 @@ async fn a_batch_runs_to_its_end_and_tells_of_each_line_once() {
     for _ in 0..15 {
         work(&stack.queue).await;
         let batch = look(&stack, &id).await;
-        // What is written down, and what is not yet, make a whole at any time.
+        // The recorded lines and the others form a whole at any time.
         let told = told(&stack, &id).await;
         let ended = batch["counts"]["succeeded"].as_u64().unwrap() + batch["counts"]["failed"].as_u64().unwrap();
         assert!(told.len() as u64 >= ended + 3, "{} of {batch}", told.len());
@@ -168,7 +168,7 @@ async fn a_batch_runs_to_its_end_and_tells_of_each_line_once() {
     let failed = lines_of(&stack, &id, "errors").await.into_iter().find(|line| line["line"] == 10).unwrap();
     assert_eq!((&failed["error"]["code"], &failed["custom_id"]), (&json!("rejected"), &json!("c10")));
 
-    // The lines that failed run again as a batch of their own, under their old names.
+    // The failed lines run again as a new batch, under their old names.
     let again = stack.json(stack.post(&format!("/v1/batches/{id}/retry-failed"), &json!({}))).await;
     assert_eq!(again["retry_of"], json!(id));
     let again = work_until_ended(&stack, &id_of(&again)).await;
@@ -180,7 +180,7 @@ async fn a_batch_runs_to_its_end_and_tells_of_each_line_once() {
         .map(|line| (line["line"].as_u64().unwrap(), line["custom_id"].as_str().unwrap().to_owned()))
         .collect();
     assert_eq!((names.len(), names[&1].as_str(), names[&249].as_str()), (249, "c10", "c2500"));
-    // Their jobs name those that they try again, which are no dead letters any more.
+    // Their jobs name the jobs that they retry, which are no longer dead letters.
     let tried: BTreeMap<&str, &str> = before
         .iter()
         .filter(|line| line["state"] == "failed")
@@ -402,7 +402,8 @@ async fn replicas_that_come_and_go_lose_and_repeat_nothing() {
     let deadline = tokio::time::Instant::now() + 2 * PATIENCE;
     let mut round = 0;
     let batch = loop {
-        // Whoever has the batch loses it: as if its time had run out while it was at work, so that two are at it at once.
+        // The replica that has the batch loses it, as if its claim had expired during the work, so that two replicas
+        // work on it at once.
         let role = format!("{{stoke:0}}:role:batch:{id}");
         let _: () = redis::cmd("DEL").arg(role).query_async(&mut redis).await.unwrap();
         let (ends, listener) = (CancellationToken::new(), TcpListener::bind("127.0.0.1:0").await.unwrap());

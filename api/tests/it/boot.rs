@@ -1,4 +1,4 @@
-//! What the API refuses to start on, and what it waits for.
+//! The start of the API: the conditions on which it exits, and those that it waits for.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -39,8 +39,8 @@ async fn a_redis_that_could_lose_jobs_is_refused_with_what_to_change() {
     assert_eq!(refusal(&["--appendonly", "no"], true).await, None);
 }
 
-/// A way to `target` that hangs up on the first who says each of these words, one after the other: its address, and the words that nobody has said
-/// yet.
+/// A proxy to `target` that closes the first connection that sends each of these words, one word after the other.
+/// Returns its address and the words that no connection has sent yet.
 async fn hanging_up(target: SocketAddr, words: &'static [&'static str]) -> (SocketAddr, Arc<Mutex<Vec<&'static str>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -76,7 +76,7 @@ async fn hanging_up(target: SocketAddr, words: &'static [&'static str]) -> (Sock
     (address, left)
 }
 
-/// Each step of the start asks Redis for something else, and any may find it gone.
+/// Each step of the start sends another command to Redis, and at any of them Redis may be unavailable.
 #[tokio::test]
 async fn a_redis_that_goes_away_at_any_step_of_the_start_is_waited_for() {
     let (dir, ends) = (TempDir::new().unwrap(), CancellationToken::new());

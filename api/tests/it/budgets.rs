@@ -1,4 +1,5 @@
-//! Budgets: nothing more starts when they are spent, and everybody is told why. Estimates: what a batch will cost, and what it did.
+//! Budgets: nothing starts once they are spent, and each waiting job shows the reason. Estimates: the expected cost of
+//! a batch, and its actual cost.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ async fn take(queue: &RedisQueue, want: u32) -> Vec<Lease> {
     queue.lease(LeaseQuery::new("w", want, Capability::usual(0))).await.unwrap()
 }
 
-/// Ends an attempt that took so much.
+/// Ends an attempt with this cost.
 async fn ends(queue: &RedisQueue, lease: &Lease, cost_usd_micros: u64) {
     let timing = Timing { run_ms: 9, load_ms: 1, ..Timing::default() };
     let outcome = FinishOutcome::Succeeded { result: lease.input.clone() };
@@ -28,7 +29,7 @@ async fn put(stack: &Stack, path: &str, limits: Value) -> Value {
     stack.json(stack.request(Method::PUT, path).body(limits.to_string())).await
 }
 
-/// What is at `path` once it is as it should be.
+/// The response at `path` once it satisfies `is`.
 async fn until(stack: &Stack, path: &str, is: impl Fn(&Value) -> bool) -> Value {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
@@ -48,7 +49,7 @@ async fn send(stack: &Stack, query: &str, count: usize) -> String {
     batch["id"].as_str().unwrap().to_owned()
 }
 
-/// As many leases, once the lines have been fed.
+/// Leases `want` jobs once the lines have been fed.
 async fn fed(stack: &Stack, want: u32) -> Vec<Lease> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     let mut leases = Vec::new();

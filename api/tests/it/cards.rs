@@ -1,4 +1,5 @@
-//! Jobs that need a card: what they wait for, where they go when one is too small, and what is learned of them.
+//! Jobs that need a GPU: why they wait, where they go when a GPU is too small, and the needs that are learned from
+//! them.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -46,7 +47,7 @@ async fn a_job_is_told_what_it_waits_for() {
 #[tokio::test]
 async fn a_job_that_has_outgrown_a_card_goes_on_where_there_is_a_larger_one_and_the_next_starts_there() {
     let stack = stack().await;
-    // Its card has 24 GiB, and stands for a larger one that another worker would have.
+    // The worker's GPU has 24 GiB, and represents a larger one of another worker.
     let worker = Worker::join(&stack).await;
     let id = stack.submit("hi").await;
     let first = lease(&stack, &worker, 6).await;
@@ -66,7 +67,7 @@ async fn a_job_that_has_outgrown_every_card_fails_and_the_next_is_tried_all_the_
     let worker = Worker::join(&stack).await;
     let id = stack.submit("hi").await;
     let first = lease(&stack, &worker, 24).await;
-    // More than it can know: its own card is what it has seen to be too small.
+    // The worker cannot know this much: only its own GPU has been too small.
     out_of_memory(&stack, &worker, &first, 1 << 40).await;
     let job = stack.job(&id).await;
     assert_eq!((&job["state"], &job["error"]["code"]), (&json!("failed"), &json!("oom_gpu")), "{job}");
@@ -79,7 +80,7 @@ async fn what_workers_see_of_a_model_is_told_to_the_next_one() {
     let stack = stack().await;
     let worker = Worker::join(&stack).await;
     let need = |gpu: &str, need_mib: u64| json!({"tenant": "acme", "endpoint": "echo", "version": 1, "gpu": gpu, "need_mib": need_mib});
-    // The last two it cannot have seen: it has no such card, and none so large.
+    // The worker cannot have measured the last two: it has no such GPU, and none of that size.
     let learned =
         json!([need("Test 24", 7_000), need("Test 24", 6_000), need("Test 80", 9_000), need("Test 24", 30_000)]);
     stack.json(worker.post("extend", &json!({"leases": [], "status": {"learned": learned}}))).await;
@@ -87,7 +88,7 @@ async fn what_workers_see_of_a_model_is_told_to_the_next_one() {
     assert_ne!(lease(&stack, &worker, 4).await, Value::Null);
     let spec = worker.get("endpoints/acme/echo/1");
     assert_eq!(stack.json(spec).await["needs_mib"], json!({"Test 24": 7_000}));
-    // It decides for that kind of GPU only: the class of a job stays what the endpoint declares.
+    // The value applies to that kind of GPU only: the class of a job stays the declared one.
     stack.submit("hi").await;
     assert_ne!(lease(&stack, &worker, 4).await, Value::Null);
 
@@ -139,13 +140,13 @@ async fn a_heartbeat_is_answered_with_what_to_keep_loaded_and_what_to_fetch_ahea
     stack.submit("hi").await;
     let told = beat(json!([])).await;
     assert_eq!((&told["keep"], &told["next"]), (&json!([named("kept", 1)]), &json!([named("echo", 1)])), "{told}");
-    // From the next version on that is the one, and with 0 none is. What is loaded is nothing to fetch.
+    // From the next version on, that one is kept warm; with 0 none is. A loaded model does not have to be fetched.
     kept["entry"] = json!("handler.py:other");
     stack.deploy(kept.clone()).await;
     let loaded = json!([{"tenant": "acme", "name": "echo@1", "state": "idle"}]);
     let told = until(async || beat(loaded.clone()).await, |told| told["keep"][0]["version"] == 2).await;
     assert_eq!((&told["keep"], &told["next"]), (&json!([named("kept", 2)]), &Value::Null), "{told}");
-    // How it was at each heartbeat is kept: one reading of each half minute.
+    // The state at each heartbeat is recorded: one reading per half minute.
     let workers = stack.json(stack.get("/v1/workers")).await;
     let path = format!("/v1/workers/{}/readings", workers["workers"][0]["id"].as_str().unwrap());
     let readings = stack.json(stack.get(&path)).await;
@@ -158,7 +159,7 @@ async fn a_heartbeat_is_answered_with_what_to_keep_loaded_and_what_to_fetch_ahea
     until(async || beat(json!([])).await, |told| told["keep"] == json!([])).await;
 }
 
-/// What the fleet is to have ready is as of a second ago.
+/// Repeats a request until the response satisfies `is_so`: the list of models to keep ready may be a second old.
 async fn until(ask: impl AsyncFn() -> Value, is_so: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..300 {
         let told = ask().await;

@@ -1,4 +1,4 @@
-//! What a connection may cost: a client that is slow, silent or ambiguous is let go.
+//! Limits of a connection: slow, silent or ambiguous clients are disconnected.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use crate::stack::{PATIENCE, Stack};
 
-/// Sends `start`, then nothing; everything the server says until it closes.
+/// Sends `start` and nothing more. Returns everything that the server sends until it closes the connection.
 async fn said_until_closed(stack: &Stack, start: &str) -> String {
     let mut stream = TcpStream::connect(stack.url.trim_start_matches("http://")).await.unwrap();
     stream.write_all(start.as_bytes()).await.unwrap();

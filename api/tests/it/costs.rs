@@ -1,4 +1,4 @@
-//! What jobs cost, and who is told.
+//! Costs of jobs, and access to them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use stokehold_queue::{ManualClock, now_ms};
 use crate::stack::Stack;
 use crate::worker::Worker;
 
-/// A stack with a machine that was rented for 3.60 dollars an hour, its worker, and a bill of a dollar for this day.
+/// A stack with an instance rented for 3.60 dollars an hour, its worker, and a bill of one dollar for this day.
 async fn stack() -> (Stack, ManualClock) {
     let (stack, clock) = Stack::start_on_clock().await;
     let registry = stack.queue.registry();
@@ -52,12 +52,12 @@ async fn stack() -> (Stack, ManualClock) {
     (stack, clock)
 }
 
-/// A job of `echo` that runs for 4 seconds, and loads for 2, in one of the machine's 4 slots.
+/// Runs a job of `echo` for 4 seconds, with 2 seconds of load time, in one of the machine's 4 slots.
 async fn runs(stack: &Stack, clock: &ManualClock, worker: &Worker<'_>) -> String {
     runs_for(stack, clock, worker, json!({"run_ms": 4_000, "load_ms": 1_500, "env_ms": 500})).await
 }
 
-/// A job of `echo` that is held for 6 seconds, and what its worker reports of them.
+/// Runs a job of `echo` that is held for 6 seconds, with the timings that its worker reports.
 async fn runs_for(stack: &Stack, clock: &ManualClock, worker: &Worker<'_>, timing: Value) -> String {
     let id = stack.submit("hi").await;
     let lease = worker.lease().await;
@@ -141,7 +141,7 @@ async fn a_worker_cannot_charge_for_more_time_than_its_lease_was_held() {
     ] {
         let id = runs_for(&stack, &clock, &worker, timing.clone()).await;
         let job = stack.job(&id).await;
-        // 6 s of one of 4 slots at $3.60 an hour are 1,500; clocks may differ by a second.
+        // 6 s of one of 4 slots at $3.60 an hour are 1,500 micro-dollars; clocks may differ by a second.
         let cost = job["cost_usd_micros"].as_u64().unwrap();
         assert!((1_500..=1_750).contains(&cost), "{timing}: {cost}");
         assert!(job["timing"]["run_ms"].as_u64().unwrap() <= 7_000, "{job}");

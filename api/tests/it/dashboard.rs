@@ -1,4 +1,4 @@
-//! What the dashboard lives on: sessions, what is told live, curves and figures.
+//! The API of the dashboard: sessions, live events, time series and statistics.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -26,7 +26,7 @@ fn unauthorized() -> (u16, String) {
     (401, "unauthorized".to_owned())
 }
 
-/// The token with another last digit.
+/// The token with a different last digit.
 fn mistyped(token: &str) -> String {
     let (rest, last) = token.split_at(token.len() - 1);
     format!("{rest}{}", if last == "0" { "1" } else { "0" })
@@ -41,7 +41,7 @@ fn set_cookie(answer: &Response) -> String {
     answer.headers()["set-cookie"].to_str().unwrap().to_owned()
 }
 
-/// Asks with a session alone.
+/// A request with only a session cookie.
 fn asks(replica: &Replica, method: Method, path: &str, cookie: &str) -> RequestBuilder {
     let cookie = cookie.split(';').next().unwrap();
     replica.client.request(method, format!("{}{path}", replica.url)).header("cookie", format!("a=b; {cookie}"))
@@ -64,7 +64,7 @@ async fn a_session_stands_for_its_token_and_no_foreign_page_can_use_it() {
     assert!(who["expires_ms"].as_u64().unwrap() > now_ms());
     assert_eq!(stack.json(asks(&stack, Method::GET, "/v1/session", &cookie)).await, who);
 
-    // It may what its token may, and nothing else.
+    // A session has the permissions of its token and no others.
     stack.json(asks(&stack, Method::GET, "/v1/jobs", &cookie)).await;
     assert_eq!(stack.problem(asks(&stack, Method::GET, "/v1/workers", &cookie)).await, forbidden());
     let body = json!({"endpoint": "echo", "input": {"text": "hi"}}).to_string();
@@ -78,7 +78,7 @@ async fn a_session_stands_for_its_token_and_no_foreign_page_can_use_it() {
     let foreign = asks(&stack, Method::GET, "/v1/jobs", &cookie).header("origin", "https://evil.example");
     assert_eq!(stack.problem(foreign).await, forbidden());
 
-    // A bearer token needs none of that, and a cookie does not get in its way.
+    // A bearer token needs none of that, and a cookie does not interfere with it.
     let bearer = stack.post("/v1/jobs", &json!({"endpoint": "echo", "input": {"text": "hi"}}));
     stack.json(bearer.header("cookie", "stoke_session=x").header("origin", "https://evil.example")).await;
 
@@ -88,7 +88,7 @@ async fn a_session_stands_for_its_token_and_no_foreign_page_can_use_it() {
         assert_eq!(stack.problem(worker).await, unauthorized(), "{path}");
     }
 
-    // The page of another host cannot log anybody out.
+    // A page of another host cannot end a session.
     let leave = || asks(&stack, Method::DELETE, "/v1/session", &cookie);
     assert_eq!(stack.problem(leave()).await, forbidden());
     let left = leave().header("stokehold-request", "dashboard").send().await.unwrap();
@@ -107,7 +107,7 @@ async fn a_link_logs_in_once_and_is_good_for_nothing_else() {
     let bearer = stack.client.get(format!("{}/v1/jobs", stack.url)).bearer_auth(token.expose());
     assert_eq!(stack.problem(bearer).await, unauthorized(), "it is no bearer token");
 
-    // Of many at once one gets in.
+    // Of many concurrent logins with one link, one succeeds.
     let other = stack.replica(|_| {}).await;
     let tries = (0..8).map(|n| log_in(if n % 2 == 0 { &stack } else { &other }, token.expose()));
     let answers = futures::future::join_all(tries).await;
@@ -119,7 +119,7 @@ async fn a_link_logs_in_once_and_is_good_for_nothing_else() {
     let who = stack.json(asks(&other, Method::GET, "/v1/session", &cookie)).await;
     assert_eq!((&who["tenant"], &who["scopes"]), (&json!("acme"), &json!(["jobs:read"])));
     stack.json(asks(&stack, Method::GET, "/v1/jobs", &cookie)).await;
-    // What it became is a token like any other, which ends and can be revoked.
+    // The session is a token like any other: it expires and can be revoked.
     let tokens = stack.queue.registry().tokens().await.unwrap();
     let own = tokens.iter().find(|token| token.name == "link").unwrap();
     assert!(own.id != record.id && !own.single_use && own.expires_ms.is_some());
@@ -172,7 +172,7 @@ async fn a_revoked_token_ends_its_session_and_its_streams() {
     timeout(PATIENCE, refused).await.expect("the session ends");
 }
 
-/// All that is logged, at any level.
+/// Everything that is logged, at any level.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<String>>);
 
@@ -210,11 +210,11 @@ impl Subscriber for Log {
 #[tokio::test]
 async fn no_log_has_a_token_or_a_session() {
     let log = Log::default();
-    // All of a test is on one thread, the API with it.
+    // A test runs on one thread, including the API.
     let _logging = tracing::subscriber::set_default(log.clone());
     let stack = Stack::start().await;
     let cookie = set_cookie(&log_in(&stack, &stack.token).await);
-    // Another test's thread may have registered a log statement at the moment when this subscriber was set.
+    // The thread of another test may have registered a log statement at the moment when this subscriber was set.
     tracing::callsite::rebuild_interest_cache();
     stack.json(asks(&stack, Method::GET, "/v1/session", &cookie)).await;
     stack.json(asks(&stack, Method::GET, "/v1/jobs", &cookie)).await;
@@ -283,7 +283,7 @@ async fn each_topic_is_told_as_its_route_answers_it_and_again_when_it_changes() 
             _ => {}
         }
     }
-    // A move of a job that was there already is one, too.
+    // A change of an existing job's state is an event, too.
     stack.json(stack.post(&format!("/v1/jobs/{id}/cancel"), &json!({}))).await;
     while next(&mut live).await.0 != "jobs" {}
 }
@@ -338,7 +338,7 @@ async fn the_series_tell_each_tenant_its_own_and_operators_everything() {
         Point { arrived: 4, started: 3, ended: 2, failed: 1, waiting: [1, 0, 2], running: 5, ..Point::default() };
     let all = Point { arrived: 9, machines: 3, usd_micros_per_hour: 5_000_000_000, ..acme };
     series.write(at_ms, all, &[("acme".to_owned(), acme), ("zoo".to_owned(), Point::default())].into()).await.unwrap();
-    // A step in between is missing, and in the next one nobody had anything.
+    // The step in between is missing, and the next one is empty.
     series.write(at_ms + 2 * STEP_MS, Point::default(), &BTreeMap::new()).await.unwrap();
 
     let told = stack.json(own("?minutes=5")).await;
@@ -366,7 +366,7 @@ async fn what_comes_and_goes_is_written_down_step_by_step() {
     let stack = Stack::start().await;
     stack.deploy_echo().await;
     let worker = Worker::join(&stack).await;
-    // Two steps are seen from their start, so that the second one counts all that comes in it.
+    // Two steps are observed from their start, so that the second one counts everything that arrives in it.
     let until = async |enough: &dyn Fn(&Value) -> bool| loop {
         let points = stack.json(stack.get("/v1/series?minutes=5")).await["points"].clone();
         if enough(&points) {

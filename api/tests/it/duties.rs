@@ -11,7 +11,7 @@ use crate::stack::Stack;
 async fn a_duty_that_fails_keeps_no_other_from_its_work_and_is_named() {
     let stack = Stack::start().await;
     stack.deploy_echo().await;
-    // Every round of `promote` fails at this.
+    // Every round of `promote` fails because of this value.
     stack.redis.ask::<String>(&["SET", "{stoke:0}:scheduled", "text"]);
     let job = json!({"endpoint": "echo", "input": {"text": "late"}, "queue_timeout_s": 1});
     let job = stack.json(stack.post("/v1/jobs", &job)).await;
@@ -44,7 +44,7 @@ mod injected {
 
     use crate::stack::{PATIENCE, Stack};
 
-    /// Nothing listens there, and nothing is sent.
+    /// An exporter to an address without a listener; nothing is sent.
     fn exporter() -> Exporter {
         Exporter {
             url: "http://127.0.0.1:9/v1/traces".parse().unwrap(),
@@ -97,7 +97,7 @@ mod injected {
             let expected = json!({"ready": !duty.blocks_readiness, "redis": true, "s3": true, "failing": [name]});
             assert_eq!(readiness(&stack).await, (status, expected));
             let after = [value(&stack, &panics).await, value(&stack, &restarts).await];
-            // The series are those of the process, which other tests share.
+            // The series belong to the process, which other tests share.
             assert!(after[0] > before[0] + u64::from(FAILING_AFTER), "{name}: {before:?} {after:?}");
             assert!(after[1] >= before[1] + u64::from(FAILING_AFTER), "{name}: {before:?} {after:?}");
 

@@ -1,4 +1,4 @@
-//! A job's story over server-sent events, from the start and from the middle.
+//! Events of a job over server-sent events, from the start and from the middle.
 
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use crate::stack::{PATIENCE, Stack, steady};
 use crate::worker::Worker;
 
-/// One event as it came.
+/// One event as received.
 #[derive(Debug, Clone)]
 struct Seen {
     id: Option<String>,

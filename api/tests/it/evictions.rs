@@ -1,4 +1,4 @@
-//! Workers that an operator evicts, and join tokens that are revoked.
+//! Evicted workers and revoked join tokens.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ async fn an_evicted_worker_is_out_and_its_jobs_go_on_elsewhere_at_no_cost() {
     let refused = as_whom(&stack, &looks, Method::POST, &path).body("{}");
     assert_eq!(stack.problem(refused).await, (403, "forbidden".to_owned()));
 
-    // Another replica has spoken with it, and believes what it knows for a while.
+    // Another replica has served the worker, and uses its cached record for a while.
     let beat = || json!({"leases": [{"job_id": lease["job_id"], "fence": lease["fence"]}], "status": {}}).to_string();
     let elsewhere = |verb: &str, body: String| {
         let url = format!("{}/worker/v1/{verb}", other_replica.url);
@@ -61,7 +61,8 @@ async fn an_evicted_host_joins_again_with_another_token_only() {
     let first = stack.json(join(&token, "rack", &Value::Null)).await;
     stack.json(stack.post(&format!("/v1/workers/{}/evict", text(&first["worker_id"])), &json!({}))).await;
     assert_eq!(stack.problem(join(&token, "rack", &Value::Null)).await, (403, "forbidden".to_owned()));
-    // Under another name it is known by what it has of its first life; without that the token is what is left to take away.
+    // Under another name the worker is recognized by the proof from its first life. Without that proof, only revoking
+    // the token remains.
     assert_eq!(stack.problem(join(&token, "desk", &first["resume"])).await.0, 401);
     let second = stack.json(join(&token, "desk", &Value::Null)).await;
     let path = format!("/v1/workers/{}/evict", text(&second["worker_id"]));

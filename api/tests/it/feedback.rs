@@ -1,4 +1,4 @@
-//! What people think of results: given, replaced, counted, exported.
+//! Feedback on results: it is given, replaced, counted and exported.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ async fn feedback_is_kept_replaced_and_counted() {
         json!([{"endpoint": "echo", "version": 1, "rated": 2, "accepted": 1, "success_rate": 1.0, "mean_score": 3.5}])
     );
 
-    // Another version is counted apart; the newest comes first.
+    // Another version is counted separately; the newest comes first.
     let mut changed = echo();
     changed["entry"] = json!("echo.py:again");
     stack.deploy(changed).await;

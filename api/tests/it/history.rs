@@ -1,4 +1,4 @@
-//! Ended jobs leave Redis for the archive, and nobody who asks for them can tell.
+//! Ended jobs move from Redis to the archive, and requests for them return the same.
 
 use std::collections::BTreeSet;
 use std::slice::from_ref;
@@ -19,7 +19,7 @@ use crate::stack::{PATIENCE, Stack, echo};
 use crate::wire::Wire;
 use crate::worker::Worker;
 
-/// Nothing stays in Redis longer than it must.
+/// A configuration that keeps nothing in Redis longer than necessary.
 fn hasty(config: &mut Config) {
     config.redis.retention_ms = 50;
 }
@@ -34,7 +34,7 @@ fn record(id: &str) -> String {
 
 const ENDED: &str = "{stoke:0}:ended";
 
-/// Waits until none of these jobs is in Redis any more.
+/// Waits until none of these jobs is in Redis.
 async fn swept(stack: &Stack, ids: &[&str]) {
     let mut redis = raw(stack).await;
     let gone = async {
@@ -171,7 +171,7 @@ async fn history_has_a_job_once_though_it_was_archived_twice() {
     let index = dump(redis.clone(), "{stoke:0}:index:acme".to_owned()).await;
     swept(&stack, &[&id]).await;
 
-    // As if the sweep had died before it forgot: the job is in both places.
+    // As if the sweep had died before it deleted the record: the job is in both places.
     let restore = |mut redis: MultiplexedConnection, key: String, bytes: Vec<u8>| async move {
         let _: () = redis::cmd("RESTORE").arg(key).arg(0).arg(bytes).query_async(&mut redis).await.unwrap();
     };
@@ -181,7 +181,7 @@ async fn history_has_a_job_once_though_it_was_archived_twice() {
     assert_eq!(listed(&stack, "", 20).await, from_ref(&id), "shown with the queue's, not again with the archived");
     assert_eq!(listed(&stack, "", 1).await, from_ref(&id));
 
-    // The next sweep archives it once more.
+    // The next sweep archives it again.
     let _: () = redis.zadd(ENDED, &id, 0).await.unwrap();
     swept(&stack, &[&id]).await;
     assert_eq!(listed(&stack, "", 1).await, from_ref(&id));
@@ -228,7 +228,7 @@ async fn history_leaves_nothing_of_a_job_in_redis() {
         }
     };
     let keys = timeout(PATIENCE, drained).await.expect("Redis returns to what it was");
-    // What is counted of all jobs together. How many roles background duties hold at this moment says nothing of jobs.
+    // Counts of all jobs together. The number of roles that background duties currently hold does not depend on jobs.
     let counted = keys.iter().filter(|key| !key.contains(":role:")).count();
     assert!(counted < 10, "{keys:?}");
     let list: Vec<String> = listed(&stack, "", 100).await;
@@ -279,7 +279,7 @@ async fn history_ends_an_event_stream_that_broke_off_before_the_sweep() {
         let last = text.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap_or(last).to_owned();
         (names, last)
     };
-    // The last it heard was that the job runs: under the first fence, which history does not keep.
+    // The last event that the client received was the job's start, under the first fence, which history does not keep.
     let (names, last) = told("1700000000000-0.12").await;
     assert_eq!(names, ["state", "done"]);
     assert_eq!(told(&last).await.0, [""; 0], "and who has heard the end hears nothing twice");
@@ -297,7 +297,7 @@ async fn history_can_be_waited_for_and_tried_again() {
     let first = submit(json!({"endpoint": "any", "input": 1})).await;
     worker.succeed(&worker.lease().await, json!({"x": 7})).await;
     let dead = submit(json!({"endpoint": "any", "input": {"$job": first, "pointer": "/y"}})).await;
-    // It refers to what the result has not, so it fails before it runs.
+    // It refers to a part that the result does not have, so it fails before it runs.
     swept(&stack, &[first.as_str(), dead.as_str()]).await;
 
     let next = submit(json!({"endpoint": "any", "input": {"$job": first, "pointer": "/x"}})).await;

@@ -1,4 +1,4 @@
-//! Inputs over 64 KiB lie in S3: Redis holds a reference, workers fetch them.
+//! Inputs over 64 KiB are stored in S3: Redis holds a reference, workers fetch them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn large(letter: &str) -> Value {
     json!({"text": letter.repeat(LARGE), "n": 1})
 }
 
-/// The input as it stands in Redis.
+/// The input as stored in Redis.
 async fn in_redis(stack: &Stack, id: &str) -> String {
     let mut redis = stack.redis.connection().await;
     redis::cmd("HGET").arg(format!("{{stoke:0}}:j:{id}")).arg("input").query_async(&mut redis).await.unwrap()
@@ -33,7 +33,7 @@ async fn lease_reference(stack: &Stack, worker: &Worker<'_>) -> Value {
     stack.json(worker.post("lease", &asked)).await["leases"][0].clone()
 }
 
-/// What lies at the URL of a lease's input.
+/// The content at the URL of a lease's input.
 async fn fetched(stack: &Stack, lease: &Value) -> Value {
     let id = lease["input_file"].as_str().unwrap();
     let url = lease["files"][id].as_str().unwrap();
@@ -63,7 +63,8 @@ async fn a_large_input_is_a_file_that_workers_fetch_and_users_see() {
     assert_eq!(fetched(&stack, &lease).await, large("a"));
     worker.fail(&lease, "handler_error").await;
 
-    // A worker of the release before is given the whole, and no file that it has no use for; a retry is of the same input.
+    // A worker of the previous release receives the whole input, and no file that it cannot use; a retry has the same
+    // input.
     let again = stack.json(stack.post(&format!("/v1/jobs/{id}/retry"), &Value::Null)).await;
     assert_eq!(again["input"], reference);
     let lease = worker.lease().await;
@@ -134,7 +135,7 @@ async fn a_job_whose_input_is_gone_ends_and_keeps_no_other() {
     assert!(lost["error"]["message"].as_str().unwrap().contains("missing from the object store"), "{lost}");
 }
 
-/// As long as a replica of the release before is there, which would give handlers the reference.
+/// Covers the time while a replica of the previous release is present, which would pass the reference to handlers.
 #[tokio::test]
 async fn beside_an_older_replica_large_inputs_stay_in_their_records() {
     let stack = Stack::start().await;
@@ -160,7 +161,8 @@ async fn a_job_whose_input_cannot_be_fetched_keeps_no_other_from_a_worker() {
     let worker = Worker::join(&stack).await;
     let stuck = submit(&stack, json!({"endpoint": "any", "input": large("g")})).await;
     let kept = submit(&stack, json!({"endpoint": "any", "input": 5})).await;
-    // More than is read into memory: the object store's answer is neither the input, nor that there is none.
+    // The object is larger than the limit for reads into memory: the object store's response is neither the input nor
+    // its absence.
     let reference: Value = serde_json::from_str(&in_redis(&stack, &stuck).await).unwrap();
     let key = format!("inputs/acme/{}", reference["$file"].as_str().unwrap());
     let objects = Objects::connect(stack.config.s3.clone()).await.unwrap();
@@ -170,6 +172,6 @@ async fn a_job_whose_input_cannot_be_fetched_keeps_no_other_from_a_worker() {
     let leased: Vec<&Value> = reply["leases"].as_array().unwrap().iter().map(|lease| &lease["job_id"]).collect();
     assert_eq!(leased, [&json!(kept)]);
     assert_eq!(stack.job(&stuck).await["state"], "queued");
-    // Alone it is no reply: the worker asks again after a pause.
+    // With no other job there is no reply: the worker polls again after a pause.
     assert_eq!(stack.problem(worker.post("lease", &asked)).await.0, 500);
 }

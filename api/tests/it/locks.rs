@@ -1,4 +1,4 @@
-//! Locked requirements: what uv would read or ask beyond packages never gets as far as a worker.
+//! Locked requirements: a lock that would make uv read or request anything but packages never reaches a worker.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ async fn a_lock_that_makes_workers_read_or_ask_is_refused_with_its_line() {
     let versions = stack.json(stack.get("/v1/endpoints/echo/versions")).await;
     assert_eq!(versions["versions"].as_array().unwrap().len(), 1, "{versions}");
 
-    // What `stoke deploy` and people by hand send is taken, and answered as it was sent.
+    // Locks that `stoke deploy` and people send are accepted, and returned unchanged.
     let lock = format!(
         "# by hand\n--extra-index-url https://download.pytorch.org/whl/cu121\n\
          six==1.17.0 ; python_version >= '3.8' \\\n    {hash}\nx @ https://download.pytorch.org/whl/x-1-py3-none-any.whl {hash}\n"

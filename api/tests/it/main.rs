@@ -1,4 +1,4 @@
-//! The API over a real Redis and a real object store, spoken to over sockets.
+//! The API over a real Redis and a real object store, accessed over sockets.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 mod access;

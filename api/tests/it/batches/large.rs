@@ -2,15 +2,15 @@
 
 use super::*;
 
-/// The most memory this process ever had, MiB.
+/// Peak memory of this process, MiB.
 fn peak_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
-/// `STOKE_TEST_LINES` lines (100,000), 1 % of them wrong, 2 % failing, and workers that take jobs and are never seen
-/// again. All of it in one process: API, object store, workers, and this test with its map of each line's end.
+/// `STOKE_TEST_LINES` lines (100,000), of which 1 % are invalid and 2 % fail, and workers that take jobs and disappear.
+/// Everything is in one process: API, object store, workers, and this test with its map of each line's end.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes; run it alone, since it looks at the memory of its process"]
 async fn a_large_batch_takes_little_memory_and_loses_nothing() {
@@ -36,7 +36,7 @@ async fn a_large_batch_takes_little_memory_and_loses_nothing() {
         let worked = futures::future::join_all((0..4).map(|_| work(&stack.queue))).await.into_iter().sum::<usize>();
         rounds += 1;
         if rounds.is_multiple_of(200) {
-            // A worker that dies with what it holds.
+            // A worker that dies with the jobs that it holds.
             let query = LeaseQuery::new(format!("dead{rounds}"), 50, Capability::usual(0));
             stack.queue.lease(query).await.unwrap();
         }
