@@ -1,5 +1,6 @@
-//! Every route, asked by whom it is not for: another tenant with every power of its own, nobody, who lacks the scope, a worker. A route that
-//! the document has and `rows.rs` has not fails here, and so does a row without a route.
+//! Every route, requested without the right to it: by another tenant with every scope of its own, without a token,
+//! without the required scope, and by a worker. A route that is in the document and not in `rows.rs` fails here, and so
+//! does a row without a route.
 
 mod data;
 mod rows;
@@ -16,7 +17,7 @@ use self::rows::{Foreign, ROWS, Row};
 use crate::stack::Stack;
 use crate::worker::{Worker, joining};
 
-/// The gateway's routes, which are in no document.
+/// The gateway's routes, which are not in the document.
 const GATEWAY: [(&str, &str); 9] = [
     ("POST", "/worker/v1/join"),
     ("POST", "/worker/v1/lease"),
@@ -29,7 +30,8 @@ const GATEWAY: [(&str, &str); 9] = [
     ("GET", "/worker/v1/endpoints/{tenant}/{name}/{version}"),
 ];
 
-/// Behind a proxy that is believed, so that each request can come from an address of its own: those that fail are counted by it.
+/// Starts a stack behind a trusted proxy, so that each request can come from a separate address: failed authentications
+/// are counted by address.
 async fn start() -> Stack {
     Stack::start_with(|config| {
         config.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
@@ -39,7 +41,7 @@ async fn start() -> Stack {
     .await
 }
 
-/// How a request says who asks.
+/// Authentication of a request.
 enum Asker<'a> {
     Nobody,
     Bearer(&'a str),
@@ -60,7 +62,7 @@ fn request(stack: &Stack, row: &Row, data: &Data, asker: &Asker<'_>) -> RequestB
     }
 }
 
-/// The status and what was said, of a stream its beginning.
+/// The status and the body; of a stream, its beginning.
 async fn asked(request: RequestBuilder) -> (u16, String) {
     let mut answer = request.send().await.unwrap();
     let status = answer.status().as_u16();
@@ -90,7 +92,7 @@ fn every_route_is_in_the_matrix_and_every_row_is_a_route() {
     assert_eq!(rows, documented);
     assert_eq!(rows.len(), ROWS.len(), "each route once");
 
-    // What is served and in no document would be in no row either.
+    // A route that is served without being in the document would not be in a row either.
     let served = |source: &str| -> BTreeSet<String> {
         source.split(".route(\"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
     };
@@ -126,7 +128,7 @@ async fn no_tenant_reaches_what_is_anothers() {
     }
 
     let cookie = cookie_of(&stack, &admin).await;
-    // Its own log tells a tenant what it has said itself.
+    // A tenant's own audit log may contain the words that it has sent itself.
     let spoken: String = ROWS.iter().map(|row| data::own_words(row, &acme)).collect();
     for row in ROWS {
         let own_words = if row.path == "/v1/audit" { spoken.clone() } else { data::own_words(row, &acme) };
@@ -141,13 +143,13 @@ async fn no_tenant_reaches_what_is_anothers() {
                 Foreign::Hidden => assert_eq!(status, 404, "{about}"),
                 Foreign::Operators => assert_eq!(status, 403, "{about}"),
                 Foreign::Apart => assert!(status < 400, "{about}"),
-                // A bearer is no session; a cookie is.
+                // A bearer token is no session; a cookie is one.
                 Foreign::Session => assert!(matches!(status, 200 | 401), "{about}"),
                 Foreign::Open => assert!(!matches!(status, 401 | 403), "{about}"),
                 Foreign::Figures if matches!(asker, Asker::Bearer(_)) => assert_eq!(status, 403, "{about}"),
                 Foreign::Figures => assert_eq!(status, 200, "{about}"),
             }
-            // What the asker said itself may be said back to it.
+            // The response may contain the words that the asker has sent itself.
             let is_told = |mark: &&String| said.contains(*mark) && !own_words.contains(*mark);
             assert_eq!(marks.iter().find(is_told), None, "{about}");
         }
@@ -182,7 +184,7 @@ async fn what_its_owner_asks_is_done_and_every_change_is_in_the_log() {
         }
         let log = stack.json(stack.get("/v1/audit?tenant=*&limit=100")).await;
         let lines = log["changes"].as_array().unwrap();
-        // What was seeded came by no proxy.
+        // The seeding requests came through no proxy.
         let is_it = |line: &&Value| line["action"] == row.operation && line["address"] != "127.0.0.1";
         let lines: Vec<&Value> = lines.iter().filter(is_it).collect();
         let is_listed = UNRECORDED.iter().any(|(method, path, _)| row.operation == format!("{method} {path}"));

@@ -1,4 +1,4 @@
-//! The committed description is the code's own.
+//! The committed API description equals the generated one.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What goes on, and what is refused, while something behind the API is away.
+//! Outages of the services behind the API: the requests that still work, and those that are refused.
 
 use serde_json::json;
 

@@ -93,7 +93,7 @@ async fn a_retried_job_does_not_wait_again_and_its_input_is_data() {
     assert_eq!((&lease["job_id"], &lease["input"]), (&again["id"], &json!({"a": looks_like_one})));
     worker.succeed(&lease, json!(null)).await;
 
-    // One that was cancelled while it waited has its references still, and waits again.
+    // A job that was cancelled while it waited still has its references, and waits again.
     let open = submit(&stack, json!({"endpoint": "any", "input": 2})).await;
     let waits = submit(&stack, json!({"endpoint": "any", "input": {"$job": open["id"]}})).await;
     stack.json(stack.post(&format!("/v1/jobs/{}/cancel", id(&waits)), &Value::Null)).await;
@@ -112,7 +112,7 @@ async fn a_job_whose_upstream_result_is_gone_fails_and_says_so() {
     let first = submit(&stack, json!({"endpoint": "any", "input": 1})).await;
     let whole = submit(&stack, json!({"endpoint": "any", "input": {"$job": first["id"]}})).await;
     let lease = stack.queue.lease(LeaseQuery::new("w", 1, Capability::usual(0))).await.unwrap().remove(0);
-    // Its result is said to lie in the object store, where nothing is.
+    // Its result is recorded as stored in the object store, which has no such object.
     let outcome = FinishOutcome::Stored { size_bytes: 5 };
     stack.queue.finish(&[FinishReport::new(lease.named(), Timing::default(), outcome)]).await.unwrap();
     let ended = ended(&stack, &whole).await;
@@ -121,7 +121,7 @@ async fn a_job_whose_upstream_result_is_gone_fails_and_says_so() {
     assert_eq!(ended["error"]["message"], why);
 }
 
-/// Null in its place would be an answer that nobody gave.
+/// Null in its place would be an answer that no job gave.
 #[tokio::test]
 async fn a_result_that_is_too_large_to_be_shown_ends_who_waits_for_it() {
     let stack = Stack::start().await;
@@ -136,7 +136,7 @@ async fn a_result_that_is_too_large_to_be_shown_ends_who_waits_for_it() {
     assert_eq!((&names["state"], &names["error"]["code"]), (&json!("failed"), &json!("dependency_failed")), "{names}");
     let why = names["error"]["message"].as_str().unwrap();
     assert!(why.contains("has 1048577 bytes") && why.contains("as files"), "{why}");
-    // Who only waits for its end is not shown it.
+    // A job that waits only for the end of another does not receive its result.
     while stack.job(&id(&waits)).await["state"] != "queued" {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -153,7 +153,7 @@ async fn a_job_whose_input_cannot_be_read_is_ended_and_the_next_one_runs() {
     while stack.job(&id(&broken)).await["state"] != "queued" {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // Deeper than what is read into memory may be.
+    // Nested deeper than the limit for reads into memory.
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     stack.redis.ask::<i64>(&["HSET", &format!("{{stoke:0}}:j:{}", id(&broken)), "input", &deep]);
     let next = submit(&stack, json!({"endpoint": "any", "input": 3})).await;
@@ -161,7 +161,7 @@ async fn a_job_whose_input_cannot_be_read_is_ended_and_the_next_one_runs() {
     let reply = stack.json(worker.post("lease", &json!({"want": 9, "reach_gib": 0, "wait_ms": 0}))).await;
     let leased: Vec<&Value> = reply["leases"].as_array().unwrap().iter().map(|lease| &lease["job_id"]).collect();
     assert_eq!(leased, [&next["id"]], "{reply}");
-    // Its input is as deep for a client, so the record itself is looked at.
+    // A client would see an input of the same depth, so the test reads the record itself.
     let ended = stack.queue.get(id(&broken).parse().unwrap()).await.unwrap().unwrap();
     let error = ended.error.unwrap();
     assert_eq!((ended.state, error.code), (JobState::Failed, ErrorCode::DependencyFailed));
@@ -287,7 +287,7 @@ async fn cancelling_a_job_cancels_the_step_that_it_waits_for() {
     assert_eq!(stack.job(&id(&job)).await["state"], "cancelled");
 }
 
-/// Asked again and again, it would keep its place among what is to be settled, and nobody would know why.
+/// If the request were repeated for ever, the job would stay among the jobs to be settled without a visible reason.
 #[tokio::test]
 async fn a_waiting_job_whose_record_cannot_be_read_waits_for_an_operator() {
     let stack = Stack::start().await;

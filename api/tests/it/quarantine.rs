@@ -1,11 +1,11 @@
-//! Jobs whose records cannot be read: their owner is told, and operators decide.
+//! Jobs whose records cannot be read: their owner sees the error, and operators decide.
 
 use serde_json::{Value, json};
 
 use crate::stack::Stack;
 use crate::worker::Worker;
 
-/// What an operator decides about these jobs.
+/// An operator's decision about these jobs.
 async fn decide(stack: &Stack, verb: &str, ids: &[&str]) -> Value {
     stack.json(stack.post(&format!("/v1/quarantine/{verb}"), &json!({"ids": ids}))).await["jobs"].clone()
 }
@@ -30,7 +30,7 @@ async fn a_job_that_cannot_be_read_is_listed_and_put_back_or_ended() {
     }
     assert_eq!(stack.json(stack.get("/v1/quarantine")).await, json!({"jobs": [], "total": 0}));
 
-    // A cancel meets the first, a lease the second, and gets the third all the same.
+    // A cancel finds the first record, a lease the second, and the lease still gets the third job.
     let cancel = stack.post(&format!("/v1/jobs/{}/cancel", ids[0]), &json!({}));
     assert_eq!(stack.problem(cancel).await, (409, "quarantined".to_owned()));
     assert_eq!(stack.job(&ids[0]).await["state"], "blocked");
@@ -70,7 +70,7 @@ async fn ends_are_taken_beside_those_of_jobs_that_cannot_be_read() {
     let asked = json!({"want": 3, "reach_gib": 0, "wait_ms": 0});
     let leases = stack.json(worker.post("lease", &asked)).await["leases"].clone();
     let record = |n: usize| format!("{{stoke:0}}:j:{}", leases[n]["job_id"].as_str().unwrap());
-    // Its result is looked for by what stands there; and one is no record at all.
+    // The key of its result is derived from its record; and one is no record at all.
     stack.redis.ask::<i64>(&["HSET", &record(0), "spec", "{"]);
     stack.redis.ask::<i64>(&["DEL", &record(1)]);
     stack.redis.ask::<String>(&["SET", &record(1), "text"]);

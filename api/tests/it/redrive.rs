@@ -1,4 +1,4 @@
-//! Dead letters, trying again, cancelling many, and limits.
+//! Dead letters, retries, bulk cancels, and limits.
 
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The worker of a rented machine: it joins as that and for as long as that is wanted, and as nothing else.
+//! The worker of a rented instance: it joins only as that instance, and only while the instance is wanted.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use stokehold_queue::requirements::Trust;
 use crate::stack::{PATIENCE, Stack, echo, shown};
 use crate::worker::{joining, post};
 
-/// One rented machine, `m-1`, and whoever leads.
+/// One rented instance, `m-1`, and the autoscaler that leads.
 struct Rented {
     stack: Stack,
     registry: Registry,
@@ -81,7 +81,7 @@ impl Rented {
         true
     }
 
-    /// Waits until a call is answered with this status.
+    /// Repeats a call until its response has this status.
     async fn until(&self, status: u16, verb: &str, token: &str, body: &Value) {
         let answered = async {
             while post(&self.stack, verb, token, body).send().await.unwrap().status() != status {
@@ -111,7 +111,7 @@ async fn each_join_answers_what_the_next_one_is_made_with_and_spends_the_last() 
     let rented = Rented::start().await;
     let first = rented.invite().await;
     let lost = rented.joined(&first).await;
-    // Nobody heard that answer, so the machine repeats; what was lost with it is worth nothing.
+    // The response was lost, so the instance repeats the request; the secret in the lost response is invalid.
     let second = text(&rented.joined(&first).await, "rejoin_token");
     assert!(rented.is_refused(&text(&lost, "rejoin_token")).await);
     let third = text(&rented.joined(&second).await, "rejoin_token");
@@ -129,7 +129,7 @@ async fn only_a_machine_that_is_to_run_joins() {
     assert!(rented.is_refused(&token).await);
     rented.want(Wanted::Gone).await;
     assert!(rented.is_refused(&token).await);
-    // What is refused spends nothing.
+    // A refused join does not use up the token.
     rented.want(Wanted::Running).await;
     let next = text(&rented.joined(&token).await, "rejoin_token");
     assert!(rented.registry.drop_machine(rented.term, "m-1").await.unwrap());
@@ -166,7 +166,7 @@ async fn a_worker_of_a_machine_that_is_to_be_stopped_gets_nothing_and_ends_what_
     let held = rented.stack.json(ask()).await["leases"][0].clone();
     assert!(held["job_id"].is_string(), "{held}");
     rented.want(Wanted::Stopped).await;
-    // This replica goes by what it read within the last second.
+    // This replica uses the record that it read within the last second.
     let mut given = 0;
     let refused = async {
         loop {
@@ -192,7 +192,7 @@ async fn a_host_that_may_not_run_an_endpoint_is_not_shown_its_code() {
         let mut endpoint = echo();
         endpoint["demands"] = json!({"min_trust": trust});
         rented.stack.deploy(endpoint).await;
-        // It says that it has the model loaded, and asks for its jobs.
+        // The worker reports the model as loaded, and asks for its jobs.
         rented.stack.submit("hi").await;
         let warm = json!([{"tenant": "acme", "endpoint": "echo", "version": version, "takes": 5, "card_gib": 0}]);
         let ask = json!({"want": 1, "reach_gib": 0, "wait_ms": 0, "warm": warm});
@@ -239,7 +239,7 @@ async fn a_rented_machine_that_was_evicted_does_not_join_again() {
     refused(&rented.invite().await).await;
 }
 
-/// That a model is loaded is the worker's word, and it may say so of any.
+/// A worker may report any model as loaded, so the report proves nothing.
 #[tokio::test]
 async fn a_worker_is_leased_no_job_that_it_may_not_run_whatever_it_says_is_loaded() {
     let rented = Rented::start().await;

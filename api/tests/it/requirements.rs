@@ -1,4 +1,4 @@
-//! Requirement sets of endpoints: how many a tenant may have, and what a retried job does with a number that went to another set.
+//! Requirement sets of endpoints: the limit per tenant, and retried jobs whose number now belongs to another set.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -46,14 +46,14 @@ async fn a_retried_job_asks_for_what_its_version_asks_for_though_the_number_went
     let job = stack.json(stack.post("/v1/jobs", &asked)).await["id"].as_str().unwrap().to_owned();
     stack.json(stack.post(&format!("/v1/jobs/{job}/cancel"), &json!({}))).await;
     let number = stack.queue.get(job.parse().unwrap()).await.unwrap().unwrap().spec.demands;
-    // Version 1 loses its traffic, and its set the number.
+    // Version 1 loses its traffic, and its set loses the number.
     stack.deploy(echo()).await;
     assert_eq!(stack.shards().await.free_requirements(0).await.unwrap(), 1);
     stack.deploy(with_cuda("other", "12.0")).await;
     let sets = stack.queue.registry().demands().await.unwrap();
     assert_eq!(sets[&number].min_cuda.map(String::from).as_deref(), Some("12.0"));
 
-    // On a replica that has not asked for the number lately.
+    // On a replica that has not read the number recently.
     let replica = stack.replica(|_| {}).await;
     let retried = replica.json(replica.post(&format!("/v1/jobs/{job}/retry"), &json!({}))).await;
     let retried = stack.queue.get(retried["id"].as_str().unwrap().parse().unwrap()).await.unwrap().unwrap();

@@ -133,7 +133,7 @@ async fn endpoints() {
     second["input_schema"]["properties"]["text"] = json!({"type": "integer"});
     second["timeout_s"] = json!(9);
     stack.deploy(second).await;
-    // At once on the replica that deployed: no staleness there.
+    // Immediate on the replica that deployed: nothing is stale there.
     let old = json!({"endpoint": "echo", "input": {"text": "now wrong"}});
     snapshot!("submit_to_new_schema", stack.post("/v1/jobs", &old));
     let pinned = json!({"endpoint": "echo", "version": 1, "input": {"text": "still right"}});

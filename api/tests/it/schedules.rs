@@ -1,4 +1,4 @@
-//! Schedules over the API: what can be done with them, what is refused and how, and that they tick.
+//! Schedules over the API: their operations, the refusals, and their ticks.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::stack::{PATIENCE, Stack, echo};
 
-/// A schedule that ticks once in a long while.
+/// A schedule that ticks very rarely.
 fn yearly() -> Value {
     json!({"cron": "30 9 1 1 *", "job": {"endpoint": "echo", "input": {"text": "hi"}}})
 }
@@ -35,7 +35,7 @@ fn path(schedule: &Value) -> String {
     format!("/v1/schedules/{}", schedule["id"].as_str().unwrap())
 }
 
-/// The schedule, once it is as `wanted`.
+/// The schedule, once it satisfies `wanted`.
 async fn until(stack: &Stack, schedule: &Value, wanted: impl Fn(&Value) -> bool) -> Value {
     let look = async {
         loop {
@@ -103,7 +103,7 @@ async fn schedule_is_made_seen_listed_paused_resumed_and_deleted() {
     begun_paused["paused"] = json!(true);
     assert_eq!(create(&stack, &begun_paused).await["next_at"], Value::Null);
 
-    // To others it does not exist.
+    // For other tenants it does not exist.
     let other = stack.token_of("other", &Scope::ALL, None).await;
     for (method, end) in [(Method::GET, ""), (Method::DELETE, ""), (Method::POST, "/pause"), (Method::POST, "/resume")]
     {
@@ -211,7 +211,7 @@ async fn schedule_ticks_go_on_after_one_that_is_refused() {
     stack.deploy_echo().await;
     let made = create(&stack, &every_second()).await;
     until(&stack, &made, |seen| seen["ticks"].as_u64() >= Some(1)).await;
-    // The next version wants a number where the schedule gives a text.
+    // The next version requires a number where the schedule has a text.
     let mut strict = echo();
     strict["input_schema"]["properties"]["text"] = json!({"type": "number"});
     stack.deploy(strict).await;
@@ -258,7 +258,7 @@ async fn a_key_makes_one_schedule() {
     let other = json!({"cron": "0 4 * * *", "job": body["job"]});
     assert_eq!(stack.problem(create(&other)).await, (422, "idempotency_conflict".to_owned()));
 
-    // A job under the same key is nothing to the schedule.
+    // A job under the same key does not conflict with the schedule.
     let job = json!({"endpoint": "echo", "input": {"text": "hi"}});
     let submit = || stack.post("/v1/jobs", &job).header("idempotency-key", "k");
     let job = stack.json(submit()).await;

@@ -1,4 +1,4 @@
-//! Secrets: they go in and come out to nobody but the workers that load what names them.
+//! Secrets: only workers that load an endpoint that names them can read them back.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -16,14 +16,14 @@ async fn set(stack: &Stack, name: &str, value: &str) -> u16 {
     request.send().await.unwrap().status().as_u16()
 }
 
-/// `echo` that names these secrets.
+/// `echo` with these secrets.
 fn naming(names: &[&str]) -> Value {
     let mut endpoint = echo();
     endpoint["secrets"] = json!(names);
     endpoint
 }
 
-/// A worker that has joined: its token.
+/// The token of a worker that has joined.
 async fn join(stack: &Stack) -> String {
     let token = stack.join_token(false).await;
     let message = json!({"protocol": PROTOCOL, "release": "0.1.0", "name": "w", "slots": 1, "gpus": []});
@@ -64,7 +64,7 @@ async fn they_are_set_and_listed_and_never_shown() {
     assert!(!listed.to_string().contains(CANARY));
     let version = stack.json(stack.get("/v1/endpoints/echo")).await;
     assert_eq!(version["secrets"], json!(["HF_TOKEN"]));
-    // Not even who reads all of Redis sees it.
+    // Not even a reader of all of Redis sees it.
     let keys: Vec<String> = stack.redis.ask(&["KEYS", "*secrets*"]);
     assert_eq!(keys.len(), 2);
     for key in keys.iter().filter(|key| key.ends_with(":acme")) {
@@ -128,7 +128,7 @@ async fn a_worker_gets_those_of_the_job_that_it_holds_and_no_others() {
     let mut forged = lease.clone();
     forged["fence"] = json!("1.0123456789abcdef");
     assert_eq!(refused(&stack, &worker, json!({"model": model("echo"), "lease": forged})).await, stale);
-    // The value that is set, not the one that was.
+    // The current value, not the previous one.
     assert_eq!(set(&stack, "A", "another").await, 200);
     let given = ask(&stack, &worker, "secrets", json!({"model": model("echo"), "lease": lease})).await;
     assert_eq!(given["secrets"]["A"], "another");

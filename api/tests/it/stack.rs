@@ -1,4 +1,4 @@
-//! One API with everything it stands on, for one test and gone with it.
+//! One API with all its dependencies for one test; it ends with the test.
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Longer than anything that is waited for; a test that needs it has failed.
+/// Longer than any wait takes; a test that reaches it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Stack {
@@ -33,13 +33,13 @@ pub(crate) struct Stack {
     _dir: TempDir,
 }
 
-/// One that serves, and what is asked of it.
+/// One running replica, and requests to it.
 pub(crate) struct Replica {
     pub(crate) url: String,
     pub(crate) client: reqwest::Client,
-    /// Of the tenant `acme`, with every scope.
+    /// A token of the tenant `acme` with every scope.
     pub(crate) token: String,
-    /// Of its background duties, with a short backoff.
+    /// Supervisor of the background duties, with a short backoff.
     pub(crate) supervisor: Supervisor,
     _ends: DropGuard,
 }
@@ -67,7 +67,8 @@ impl Replica {
         let serving = tokio::spawn(run_supervised(config, exposition, supervisor.clone(), listener, ends.clone()));
         let client =
             reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).timeout(PATIENCE).build().unwrap();
-        // The listener's backlog holds this until the API serves; if it refuses to, its reason is the failure to show.
+        // The listener's backlog holds this request until the API serves; if the API refuses to start, its error is the
+        // failure to show.
         let up = client.get(format!("{url}/readyz")).send();
         tokio::select! {
             up = up => assert_eq!(up.unwrap().status(), 200),
@@ -88,7 +89,7 @@ impl Replica {
         self.request(Method::POST, path).body(body.to_string())
     }
 
-    /// The JSON of an answer that must be a success.
+    /// The JSON of a response that must be a success.
     pub(crate) async fn json(&self, request: RequestBuilder) -> Value {
         let answer = request.send().await.unwrap();
         let (status, text) = (answer.status(), answer.text().await.unwrap());
@@ -96,7 +97,7 @@ impl Replica {
         serde_json::from_str(&text).unwrap_or(Value::Null)
     }
 
-    /// The status and code of an answer that must be a problem.
+    /// The status and code of a response that must be a problem.
     pub(crate) async fn problem(&self, request: RequestBuilder) -> (u16, String) {
         let answer = request.send().await.unwrap();
         let status = answer.status().as_u16();
@@ -108,7 +109,7 @@ impl Replica {
         (status, body["code"].as_str().unwrap().to_owned())
     }
 
-    /// PUTs bytes where an answer said.
+    /// PUTs bytes to the URL of a response.
     pub(crate) async fn upload(&self, url: &Value, headers: &Value, bytes: &'static [u8]) {
         let mut put = self.client.put(url.as_str().unwrap()).body(bytes);
         for (name, value) in headers.as_object().unwrap() {
@@ -124,7 +125,7 @@ impl Stack {
         Self::start_with(|_| {}).await
     }
 
-    /// On a clock that the test moves.
+    /// A stack with a clock that the test moves.
     pub(crate) async fn start_on_clock() -> (Self, ManualClock) {
         let clock = ManualClock::new(now_ms());
         let stack = Self::start_with(|config| config.redis.clock = Clock::Manual(clock.clone())).await;
@@ -142,27 +143,27 @@ impl Stack {
         Self { replica, queue, key, redis, config, _dir: dir }
     }
 
-    /// Another replica of the same, but for this change.
+    /// Another replica of the same stack with a changed configuration.
     pub(crate) async fn replica(&self, change: impl FnOnce(&mut Config)) -> Replica {
         let mut config = self.config.clone();
         change(&mut config);
         Replica::start(config, self.token.clone(), CancellationToken::new()).await
     }
 
-    /// Another life of the same Redis.
+    /// Restarts Redis on the same data.
     pub(crate) fn restart_redis(&mut self) {
-        // It is gone before it can answer.
+        // Redis exits before it can reply.
         let _ = self.redis.try_ask::<String>(&["SHUTDOWN", "NOSAVE"]);
         let again = RedisServer::start_on(self.redis.port(), &self._dir.path().join("redis"), &[]);
         self.redis = again.expect("Redis comes up again on its port");
     }
 
-    /// A stored API token.
+    /// Creates and stores an API token.
     pub(crate) async fn token_of(&self, tenant: &str, scopes: &[Scope], ttl: Option<Duration>) -> String {
         token_of(&self.queue, &self.key, tenant, scopes, ttl).await
     }
 
-    /// A stored join token.
+    /// Creates and stores a join token.
     pub(crate) async fn join_token(&self, single_use: bool) -> String {
         let (mut record, secret) = mint(TokenKind::Join, "acme", &[], "test", None, &self.key).unwrap();
         record.single_use = single_use;
@@ -170,7 +171,7 @@ impl Stack {
         secret.expose().to_owned()
     }
 
-    /// The queue as an API process sees it.
+    /// The queue as an API process uses it.
     pub(crate) async fn shards(&self) -> Shards {
         Shards::connect(self.config.redis.clone()).await.unwrap()
     }
@@ -189,7 +190,7 @@ impl Stack {
         self.json(self.post("/v1/endpoints", &endpoint)).await
     }
 
-    /// Submits `{"text": text}` to `echo`; the job's id.
+    /// Submits `{"text": text}` to `echo`. Returns the job's id.
     pub(crate) async fn submit(&self, text: &str) -> String {
         let job = self.json(self.post("/v1/jobs", &json!({"endpoint": "echo", "input": {"text": text}}))).await;
         job["id"].as_str().unwrap().to_owned()
@@ -270,7 +271,7 @@ pub(crate) fn config(redis: &RedisServer, s3: ObjectsConfig) -> Config {
     }
 }
 
-/// An answer as a snapshot shows it: without what differs from run to run.
+/// A response for a snapshot: without the values that differ from run to run.
 pub(crate) async fn shown(answer: Response) -> Value {
     let headers: Map<String, Value> =
         ["content-type", "allow", "location", "retry-after", "stokehold-durability", "www-authenticate"]
@@ -283,7 +284,7 @@ pub(crate) async fn shown(answer: Response) -> Value {
     steady(json!({"status": status, "headers": headers, "body": body}))
 }
 
-/// Replaces ids, times, measured milliseconds and signed URLs by what they are.
+/// Replaces ids, times, measured milliseconds and signed URLs with placeholders.
 pub(crate) fn steady(value: Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -329,7 +330,7 @@ fn steady_text(text: &str) -> String {
     if cursor {
         return "[cursor]".to_owned();
     }
-    // Ids stand inside of texts as well: every long run of hex digits that is no SHA-256 is one.
+    // Ids occur inside texts as well: every long run of hex digits that is not a SHA-256 is an id.
     let mut shown = String::new();
     for part in text.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
         let (word, rest) = match part.char_indices().last() {

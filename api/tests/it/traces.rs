@@ -1,4 +1,5 @@
-//! Traces of jobs: as the API shows them, and as a collector gets them. What is sent is read with OpenTelemetry's own types.
+//! Traces of jobs: as the API shows them, and as a collector receives them. The exported data is decoded with
+//! OpenTelemetry's own types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,10 +27,10 @@ use crate::worker::Worker;
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const UNSAMPLED: &str = "00-5bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
 
-/// How long after a job's end its trace falls due.
+/// Time from a job's end to the export of its trace.
 const AFTER_MS: u64 = 2_000;
 
-/// A collector that says what it got, and answers as it is told: the last answer holds for ever.
+/// A collector that reports what it received, and answers with the given statuses: the last status is repeated.
 struct Collector {
     url: String,
     got: mpsc::UnboundedReceiver<(HeaderMap, Bytes)>,
@@ -64,7 +65,7 @@ impl Collector {
         }
     }
 
-    /// The spans of the next request, as its form says.
+    /// The spans of the next request, decoded according to its content type.
     async fn next(&mut self) -> Vec<Span> {
         let (headers, body) = timeout(PATIENCE, self.got.recv()).await.expect("a trace comes").unwrap();
         let request = match headers["content-type"].to_str().unwrap() {
@@ -92,7 +93,7 @@ fn trace_ids(spans: &[Span]) -> BTreeSet<String> {
     spans.iter().map(|span| hex::encode(&span.trace_id)).collect()
 }
 
-/// Each span is inside its parent, in time as well; how many there are of each name.
+/// Checks that each span is inside its parent, in time as well. Returns the number of spans by name.
 fn sound(spans: &[Span], caller: &str) -> BTreeMap<String, usize> {
     let mut names = BTreeMap::new();
     for span in spans {
@@ -127,7 +128,7 @@ impl Rig {
         .await;
         stack.deploy(echo()).await;
         let rig = Self { stack, clock, collector };
-        // From then on the scripts note what ends.
+        // From then on the scripts record ended jobs.
         rig.until_claimed().await;
         rig
     }
@@ -168,7 +169,7 @@ impl Rig {
         spans(serde_json::from_value(answer).unwrap())
     }
 
-    /// How many wait in Redis to be exported.
+    /// Waits until this number of traces wait in Redis for export.
     async fn until_waiting(&self, wanted: u64) {
         let mut redis = self.redis().await;
         let settled = async {
@@ -260,7 +261,7 @@ async fn a_collector_that_is_away_holds_up_no_job_and_gets_nothing_that_is_too_o
     let job = rig.end_one(CALLER).await;
     let shown: Value = rig.stack.job(&job).await;
     assert_eq!(shown["state"], "succeeded");
-    // Longer than a claim, and than it is worth trying: it is taken up once more, and given up.
+    // Longer than a claim, and than the limit of attempts: it is claimed once more, and given up.
     rig.clock.advance_ms(11 * 60 * 1000);
     rig.until_waiting(0).await;
 }

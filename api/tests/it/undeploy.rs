@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::stack::{Stack, echo};
 use crate::worker::Worker;
 
-/// Another version of the endpoint that all of these tests deploy.
+/// Deploys another version of the endpoint that all of these tests use.
 async fn deploy(stack: &Stack, n: usize) -> Value {
     let mut endpoint = echo();
     endpoint["env"] = json!({"N": n.to_string()});
@@ -70,7 +70,7 @@ async fn the_jobs_of_a_version_that_is_deleted_by_force_fail_and_say_why() {
     let job = stack.submit("a").await;
     let delete = stack.request(Method::DELETE, "/v1/endpoints/echo?force=true");
     assert_eq!(stack.json(delete).await, json!({"deleted": 1}));
-    // The worker gets the reason, with a code that it does not take for a failure of the infrastructure.
+    // The worker receives the reason, with a code that does not count as a failure of the infrastructure.
     let worker = Worker::join(&stack).await;
     assert_eq!(worker.lease().await["job_id"], job);
     assert_eq!(stack.problem(worker.get("endpoints/acme/echo/1")).await, (404, "unknown_version".to_owned()));

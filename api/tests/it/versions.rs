@@ -1,11 +1,11 @@
-//! A worker of another release: what it says more is ignored, what it does not know to say is not missed.
+//! A worker of another release: unknown fields are ignored, and fields that it does not send are not missed.
 
 use serde_json::{Value, json};
 use stokehold_queue::gateway::PROTOCOL;
 
 use crate::stack::Stack;
 
-/// The message as a later release might send it: with members that this one has never heard of, at every level.
+/// The message as a later release might send it: with unknown members at every level.
 fn later(message: Value) -> Value {
     match message {
         Value::Object(members) => {
@@ -17,8 +17,8 @@ fn later(message: Value) -> Value {
     }
 }
 
-/// A job from its lease to its end, by a worker whose every message goes through `as_sent`. All it says is what the first release of
-/// the protocol knew.
+/// Runs a job from its lease to its end with a worker whose every message goes through `as_sent`. The messages contain
+/// only fields that the first release of the protocol had.
 async fn serves(as_sent: fn(Value) -> Value) {
     let stack = Stack::start().await;
     stack.deploy_echo().await;
@@ -38,7 +38,7 @@ async fn serves(as_sent: fn(Value) -> Value) {
     assert_eq!(extended["leases"][0], "held", "{extended}");
     let mut report = lease;
     report["outcome"] = "succeeded".into();
-    // A result is the user's own and goes through as it is.
+    // A result is the user's own data and passes unchanged.
     report["result"] = "done".into();
     let finished = call("finish", worker, json!({"finish": [report]})).await;
     assert_eq!(finished["finished"][0], "ok", "{finished}");

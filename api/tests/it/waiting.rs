@@ -1,4 +1,4 @@
-//! Held requests: woken by what they wait for, and by nothing else.
+//! Held requests: only the event that they wait for wakes them.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use tokio::time::timeout;
 use crate::stack::{PATIENCE, Stack, echo};
 use crate::worker::Worker;
 
-/// Longer than a test waits, so that only a wake can end it.
+/// Longer than a test waits, so that only a wakeup can end it.
 const LONG_MS: u64 = 60_000;
 
-/// Had a job to wait for its lease to run out, this would be over first.
+/// Shorter than a lease: if a job had to wait for its lease to expire, this would end first.
 const WELL_WITHIN_A_LEASE: Duration = Duration::from_secs(20);
 
 async fn raw_redis(stack: &Stack) -> redis::aio::MultiplexedConnection {
     stack.redis.connection().await
 }
 
-/// Waits until this many pulls are parked.
+/// Waits until this number of lease polls are parked.
 async fn parked(stack: &Stack, pulls: usize) {
     let mut redis = raw_redis(stack).await;
     let all = async {
@@ -85,7 +85,7 @@ async fn a_wait_that_runs_out_shows_the_job_as_it_is() {
     assert_eq!(stack.json(stack.get(&format!("/v1/jobs/{id}?wait_s=1"))).await["state"], "queued");
     stack.json(stack.post(&format!("/v1/jobs/{id}/cancel"), &Value::Null)).await;
 
-    // One that has started meanwhile is shown as running.
+    // A job that has started meanwhile is shown as running.
     let worker = Worker::join(&stack).await;
     let submit =
         stack.post("/v1/jobs", &json!({"endpoint": "echo", "input": {"text": "hi"}})).header("prefer", "wait=2");
@@ -118,7 +118,7 @@ async fn one_submit_wakes_one_of_many_parked_pulls() {
         assert_eq!(leases[0]["job_id"], id.as_str());
     }
     let ran = scripts_run(&mut redis).await - before;
-    // Two submits, two leases, and what maintenance did meanwhile; a stampede would be more than 64.
+    // Two submits, two leases, and the maintenance in between; a stampede would be more than 64.
     assert!(ran < 30, "{ran} scripts ran for two jobs");
     parked(&stack, 62).await;
 }
@@ -129,8 +129,8 @@ async fn a_pull_that_goes_away_hands_its_wake_on() {
     stack.deploy_echo().await;
     let worker = Worker::join(&stack).await;
     let pull = || worker.post("lease", &json!({"want": 1, "reach_gib": 0, "wait_ms": LONG_MS}));
-    // Whether the API has noticed that the first connection closed when the submit wakes it, is noticing, or has leased already:
-    // the job must reach the other pull, and long before its lease would run out.
+    // When the submit wakes it, the API may have noticed that the first connection is closed, may be noticing it, or
+    // may have leased already: the job must reach the other poll long before its lease would expire.
     for round in 0..20 {
         let (gone, stays) = (pull(), stack.json(pull()));
         tokio::pin!(stays);

@@ -1,5 +1,5 @@
-//! Webhooks, to receivers that are slow, broken, gone, malicious, or just fine. The queue's clock is moved by hand, so that three
-//! days of tries take no time.
+//! Webhooks to receivers that are slow, broken, gone, malicious, or working. The test moves the queue's clock, so that
+//! three days of attempts take no time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::stack::{PATIENCE, Stack};
 
-/// What a receiver does with a webhook. The last plan holds for ever.
+/// A receiver's response to a webhook. The last plan is repeated.
 #[derive(Clone)]
 enum Plan {
     Answer(u16),
@@ -146,7 +146,7 @@ impl Rig {
         self.stack.queue.outbox().get("acme", id).await.unwrap().unwrap()
     }
 
-    /// The delivery once it is as wanted.
+    /// The delivery once it satisfies `wanted`.
     async fn until(&self, id: &str, wanted: impl Fn(&Delivery) -> bool) -> Delivery {
         let waited = async {
             loop {
@@ -163,7 +163,7 @@ impl Rig {
         }
     }
 
-    /// Moves the clock to a time, and says that there is work.
+    /// Moves the clock to a time, and signals that there is work.
     async fn move_to(&self, at_ms: u64) {
         self.clock.advance_ms(at_ms.saturating_sub(self.clock.now_ms()));
         let _: u32 = self.redis.clone().publish("{stoke:0}:signal:all", "work hooks").await.unwrap();
@@ -260,7 +260,7 @@ async fn a_dead_receiver_is_tried_ten_times_over_three_days() {
     }
     let exhausted = rig.until(&id, |delivery| delivery.state == DeliveryState::Exhausted).await;
     assert_eq!(statuses(&exhausted), [Some(500); 10]);
-    // 75 h 35 min, give or take a tenth.
+    // 75 h 35 min, plus or minus a tenth.
     let took = in_hours(rig.clock.now_ms() - start_ms);
     assert!((68..=83).contains(&took), "{took} h");
     rig.move_to(rig.clock.now_ms() + 86_400_000).await;
@@ -336,7 +336,7 @@ async fn a_receiver_that_hangs_does_not_hold_up_the_others() {
 
 #[tokio::test]
 async fn what_was_sent_but_not_reported_is_sent_again_with_the_same_id() {
-    // As if the replica had died between the request and the report: its claim is all that there is, and that runs out.
+    // As if the replica had died between the request and the report: only its claim remains, and the claim expires.
     let receiver = Receiver::start([Plan::Hang, Plan::Answer(200)]).await;
     let rig = Rig::start(&[&receiver]).await;
     let id = rig.seed_delivery(&JobId::new(0).to_string(), &receiver.url()).await;
@@ -359,13 +359,13 @@ async fn a_failing_receiver_is_left_alone_but_for_one_probe() {
     for _ in 0..30 {
         ids.push(rig.seed_delivery(&JobId::new(0).to_string(), &receiver.url()).await);
     }
-    // All have been tried, or put off because the receiver has enough to do or fails.
+    // Each has been attempted, or put off because the receiver is busy or failing.
     for id in &ids {
         rig.until(id, |delivery| delivery.tried > 0 || delivery.held_ms > 0).await;
     }
     let visits = receiver.visits();
     assert!((5..30).contains(&visits), "{visits}");
-    // Before the breaker's half minute is over nothing goes, after it one does.
+    // Before the half minute of the circuit breaker is over nothing is sent; afterwards one delivery is.
     rig.move_to(start_ms + 20_000).await;
     for id in &ids {
         rig.until(id, |delivery| delivery.next_try_ms.is_some_and(|at_ms| at_ms > start_ms + 20_000)).await;
@@ -375,7 +375,7 @@ async fn a_failing_receiver_is_left_alone_but_for_one_probe() {
     for id in &ids {
         rig.until(id, |delivery| delivery.next_try_ms.is_some_and(|at_ms| at_ms > start_ms + 40_000)).await;
     }
-    // A claim moves that time as well: the probe has come to its end when its try is in the log.
+    // A claim changes that time as well: the probe has ended once its attempt is in the log.
     let probe = async {
         loop {
             let mut tried = 0;

@@ -1,4 +1,4 @@
-//! Weights as a deploy names them: uploaded, on the web, or in a bucket that the operator lets everybody read.
+//! Weights in a deploy: uploaded, on the web, or in a bucket that the operator makes public.
 
 use serde_json::{Value, json};
 use stokehold_api::token::Role;
@@ -17,7 +17,7 @@ fn weight(path: &str, url: Option<&str>) -> Value {
     json!({"path": path, "source": "file:a", "url": url, "sha256": sha256(BYTES), "size_bytes": BYTES.len()})
 }
 
-/// What a worker is told of the first version of `echo`, of which it has a job.
+/// The spec that a worker receives for the first version of `echo`, of which it has a job.
 async fn spec(stack: &Stack) -> Value {
     let token = stack.join_token(false).await;
     let join = json!({"protocol": 1, "release": "0.1.0", "name": "w", "slots": 1, "gpus": []});
@@ -49,7 +49,7 @@ async fn what_is_uploaded_is_there_before_it_can_be_named_and_workers_get_a_url_
     assert!(spec.get("weight_urls").is_none(), "version 1 has none: {spec}");
 }
 
-/// A worker gives a tenant what it is said to have uploaded: so it must have.
+/// A worker passes uploaded weights to a tenant on the API's word, so the tenant must have uploaded them.
 #[tokio::test]
 async fn the_hash_of_what_another_tenant_uploaded_is_not_enough() {
     let mut stack = Stack::start().await;
@@ -60,14 +60,14 @@ async fn the_hash_of_what_another_tenant_uploaded_is_not_enough() {
     stack.token = stack.token_of("zoo", &Role::Admin.scopes(), None).await;
     let package = stack.problem(stack.post("/v1/endpoints", &echo())).await;
     assert_eq!(package, (409, "package_missing".to_owned()));
-    // With a package of its own, its weights are asked for.
+    // After the tenant's own package, the deploy requires its weights.
     let about = json!({"sha256": sha256(PACKAGE), "size_bytes": PACKAGE.len()});
     let own = stack.json(stack.post("/v1/packages", &about)).await;
     assert_eq!(own["exists"], false);
     stack.upload(&own["upload_url"], &own["headers"], PACKAGE).await;
     let weights = stack.problem(stack.post("/v1/endpoints", &naming(json!([weight("a", None)])))).await;
     assert_eq!(weights, (409, "package_missing".to_owned()));
-    // Nor can it say that other bytes are these.
+    // Other bytes cannot be uploaded under this hash either.
     let place = stack.json(stack.post("/v1/weights", &wanted)).await;
     let other = vec![b'x'; BYTES.len()];
     let mut put = stack.client.put(place["upload_url"].as_str().unwrap()).body(other);

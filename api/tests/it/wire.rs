@@ -1,4 +1,4 @@
-//! A line between the API and what it stands on, which a test can cut and mend.
+//! A connection between the API and its dependencies, which a test can cut and restore.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -8,14 +8,14 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-/// A way to the object store that can be cut.
+/// A connection to the object store that can be cut.
 pub(crate) struct Wire {
     pub(crate) address: SocketAddr,
     cut: Arc<Mutex<Option<CancellationToken>>>,
 }
 
 impl Wire {
-    /// Between the API of a configuration and its object store.
+    /// Inserts the connection between the API of a configuration and its object store.
     pub(crate) fn before_objects(config: &mut Config) -> Self {
         let target = config.s3.endpoint_url.take().unwrap().replace("http://", "");
         let wire = Self::start(std::net::TcpListener::bind("127.0.0.1:0").unwrap(), target);
@@ -23,7 +23,7 @@ impl Wire {
         wire
     }
 
-    /// To what `target` is told later.
+    /// Connects to a `target` that is given later.
     pub(crate) fn start(listener: std::net::TcpListener, target: String) -> Self {
         let address = listener.local_addr().unwrap();
         let cut = Arc::new(Mutex::new(Some(CancellationToken::new())));

@@ -1,4 +1,4 @@
-//! A worker as the gateway sees it, and what the gateway owes it.
+//! A worker as the gateway sees it, and the gateway's duties towards it.
 
 use serde_json::{Value, json};
 use stokehold_queue::gateway::PROTOCOL;
@@ -8,7 +8,7 @@ use stokehold_queue::registry::{AutoscalerStatus, Decision, Eta, Notice};
 
 use crate::stack::{Stack, echo, sha256, shown};
 
-/// A joined worker that runs nothing: tests say what it reports.
+/// A joined worker that runs nothing: tests decide what it reports.
 pub(crate) struct Worker<'a> {
     stack: &'a Stack,
     token: String,
@@ -35,7 +35,7 @@ impl<'a> Worker<'a> {
         self.stack.client.get(format!("{}/worker/v1/{path}", self.stack.url)).bearer_auth(&self.token)
     }
 
-    /// Leases one job, waiting for it.
+    /// Leases one job, and waits for it.
     pub(crate) async fn lease(&self) -> Value {
         let reply = self.stack.json(self.post("lease", &json!({"want": 1, "reach_gib": 0, "wait_ms": 20_000}))).await;
         reply["leases"][0].clone()
@@ -53,7 +53,7 @@ impl<'a> Worker<'a> {
         self.stack.json(self.post("finish", &json!({"finish": [report]}))).await["finished"][0].clone()
     }
 
-    /// Tells one event of a job.
+    /// Sends one event of a job.
     pub(crate) async fn tell(&self, lease: &Value, mut event: Value) {
         event["job_id"] = lease["job_id"].clone();
         event["fence"] = lease["fence"].clone();
@@ -88,7 +88,7 @@ async fn a_worker_joins_leases_reports_and_is_listed() {
 
     stack.queue.registry().worker(&worker.id).await.unwrap().expect("is kept");
     let lease = {
-        // The snapshot hides the fence; a second job's lease shows it.
+        // The snapshot hides the fence; the lease of a second job shows it.
         stack.submit("again").await;
         worker.lease().await
     };
@@ -272,7 +272,7 @@ async fn a_worker_gets_what_it_needs_to_start_a_runner() {
     for path in ["acme/echo/2", "acme/echo/x", "other/echo/1"] {
         missing(path).await;
     }
-    // Another worker's lease says nothing for it, and nor does one that has ended.
+    // A lease of another worker does not authorize it, and neither does an ended one.
     let other = Worker::join(&stack).await;
     assert_eq!(stack.problem(other.get("endpoints/acme/echo/1")).await, (404, "not_found".to_owned()));
     worker.succeed(&lease, json!(1)).await;
@@ -285,7 +285,7 @@ async fn what_a_worker_is_to_fetch_ahead_it_may_know() {
     stack.deploy_echo().await;
     let worker = Worker::join(&stack).await;
     stack.submit("waits").await;
-    // What waits is looked at once a second.
+    // Waiting jobs are read once a second.
     let told = async {
         loop {
             let beat = stack.json(worker.post("extend", &json!({"leases": [], "status": {}}))).await;
@@ -299,7 +299,7 @@ async fn what_a_worker_is_to_fetch_ahead_it_may_know() {
     stack.json(worker.get("endpoints/acme/echo/1")).await;
 }
 
-/// All that a worker is given, however often it asks.
+/// All leases that a worker receives when it polls until there are no more.
 async fn lease_all(stack: &Stack, worker: &Worker<'_>) -> Vec<Value> {
     let mut leases = Vec::new();
     loop {
@@ -320,7 +320,7 @@ async fn a_worker_is_leased_what_its_slots_run_and_a_few_ahead() {
     let worker = Worker::join(&stack).await;
     let leases = lease_all(&stack, &worker).await;
     assert_eq!(leases.len(), 4 + 32 + 2, "four slots, what is on its way, and half a second of them");
-    // It waits for its own jobs to end rather than being told that there is nothing.
+    // The poll waits for the worker's own jobs to end instead of returning empty.
     let held = json!({"want": 1, "reach_gib": 0, "wait_ms": 20_000});
     let waiting = tokio::spawn(worker.post("lease", &held).send());
     worker.succeed(&leases[0], json!(1)).await;
@@ -362,7 +362,7 @@ async fn a_fence_is_good_for_the_worker_that_was_given_it() {
     assert_eq!(stack.problem(thief.post("secrets", &secrets)).await, (409, "stale_fence".to_owned()));
     thief.tell(&lease, json!({"event": "progress", "fraction": 0.9, "message": "forged"})).await;
     assert!(stack.job(&id).await["progress"].is_null());
-    // Whoever was given it is bothered by none of that.
+    // The worker that now holds the job is not affected by any of this.
     stack.json(worker.post("uploads", &uploads)).await;
     stack.json(worker.post("secrets", &secrets)).await;
     worker.tell(&lease, json!({"event": "progress", "fraction": 0.5, "message": "half"})).await;
@@ -387,7 +387,8 @@ async fn a_worker_that_joins_again_keeps_its_runs_and_nobody_else_gets_them() {
     let lease = stack.json(post(&stack, "lease", first["token"].as_str().unwrap(), &ask)).await["leases"][0].clone();
     let report = json!({"job_id": lease["job_id"], "fence": lease["fence"], "outcome": "succeeded", "result": "done"});
     let finish = json!({"finish": [report]});
-    // The same name, the same token: another worker all the same. So is who makes a proof up, or shows it with another token.
+    // The same name and the same token make a different worker. So do an invented proof, and a proof sent with another
+    // token.
     let forged = json!(format!("{}.{}", first["worker_id"].as_str().unwrap(), "0".repeat(64)));
     let other = stack.join_token(false).await;
     for (resume, token) in [(&Value::Null, &token), (&forged, &token), (&first["resume"], &other)] {
@@ -413,7 +414,7 @@ async fn a_lease_is_not_extended_for_ever() {
     let held = json!({"leases": [{"job_id": lease["job_id"], "fence": lease["fence"]}], "status": {}});
     let key = format!("{{stoke:0}}:j:{}", lease["job_id"].as_str().unwrap());
     let run: String = stack.redis.ask(&["HGET", &key, "run"]);
-    // As if it had been leased so long ago.
+    // As if the job had been leased that long ago.
     let leased = async |ago_s: u64| {
         let mut words: Vec<String> = run.split(' ').map(str::to_owned).collect();
         words[1] = (now_ms() - ago_s * 1_000).to_string();
@@ -454,7 +455,7 @@ async fn a_drained_worker_is_given_nothing_and_the_job_goes_to_another() {
     let id = stack.submit("hi").await;
     let ask = json!({"want": 1, "reach_gib": 0, "wait_ms": 0});
     assert!(stack.json(worker.post("lease", &ask)).await["leases"].as_array().is_none_or(Vec::is_empty));
-    // What it has, it keeps: its heartbeat is answered, and those who read of it see that it is drained.
+    // The worker keeps its jobs: its heartbeat is answered, and readers see that it is drained.
     stack.json(worker.post("extend", &json!({"leases": [], "status": {}}))).await;
     let listed = stack.json(stack.get("/v1/workers")).await;
     assert_eq!(listed["workers"][0]["state"], "draining", "{listed}");

@@ -1,4 +1,4 @@
-//! What a tenant has in the matrix: something of every noun.
+//! The data of a tenant in the matrix: one of every noun.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use super::rows::Row;
 use crate::stack::{PACKAGE, PATIENCE, Stack, echo, sha256};
 use crate::worker::Worker;
 
-/// What a tenant of its own right may ask for, but for another's things inside. `<own-word>` is the asker's, `<word>` the other's.
+/// Requests that a tenant may make in its own right, except that they contain another tenant's data. `<own-word>` is
+/// the asker's, `<word>` the other tenant's.
 pub(super) const SMUGGLED: &[(&str, &str)] = &[
     ("/v1/jobs", r#"{"endpoint": "<own-endpoint>", "input": {"text": "a", "file": {"$file": "<file>"}}}"#),
     ("/v1/jobs", r#"{"endpoint": "<own-endpoint>", "input": {"text": "a"}, "depends_on": ["<done>"]}"#),
@@ -23,7 +24,7 @@ pub(super) const SMUGGLED: &[(&str, &str)] = &[
     ("/v1/tokens", r#"{"name": "a", "roles": ["worker"]}"#),
 ];
 
-/// What filters by another's things finds nothing.
+/// Filters by another tenant's data, which match nothing.
 pub(super) const FILTERS: &[&str] = &[
     "/v1/jobs?batch=<batch>",
     "/v1/jobs?schedule=<schedule>",
@@ -32,10 +33,10 @@ pub(super) const FILTERS: &[&str] = &[
     "/v1/webhooks/deliveries?job=<done>",
 ];
 
-/// One tenant's things by the word that rows have for them.
+/// One tenant's data by the word that rows use for it.
 pub(super) struct Data(BTreeMap<&'static str, String>);
 
-/// Those of them that nobody else may hear of.
+/// The words whose values no other tenant may see.
 const MARKS: [&str; 13] = [
     "done",
     "dead",
@@ -52,7 +53,7 @@ const MARKS: [&str; 13] = [
     "webhook-secret",
 ];
 
-/// What a tenant sees of itself.
+/// The routes on which a tenant sees its own data.
 const VIEWS: [&str; 28] = [
     "/v1/jobs?limit=100",
     "/v1/jobs/<done>",
@@ -84,11 +85,11 @@ const VIEWS: [&str; 28] = [
     "/v1/audit?limit=100",
 ];
 
-/// What goes on by itself.
+/// Fields that change by themselves.
 const VOLATILE: [&str; 6] = ["tries", "next_try_at", "last_used_at", "eta_at", "newest", "rate_per_s"];
 
 impl Data {
-    /// Makes a tenant's things, with a token that may.
+    /// Creates a tenant's data with a token that may do so.
     pub(super) async fn seed(stack: &Stack, tenant: &str, token: &str) -> Self {
         let seeder = Seeder { stack, token };
         let canary = format!("canary of {tenant}");
@@ -104,7 +105,7 @@ impl Data {
             ("deploy", deployed("another").to_string()),
         ]);
         seeder.deploy(&deployed(&endpoint)).await;
-        // Two versions of what no job runs on.
+        // Two versions of an endpoint that no job uses.
         for timeout_s in [10, 20] {
             let mut spare = deployed(&data["spare"]);
             spare["timeout_s"] = timeout_s.into();
@@ -154,7 +155,7 @@ impl Data {
         Self(data)
     }
 
-    /// Adds what waits, once no worker is there for it: one serves every tenant.
+    /// Adds open jobs once no worker is there to run them: one worker serves every tenant.
     pub(super) async fn seed_open(&mut self, stack: &Stack) {
         let Self(data) = self;
         let (token, endpoint, canary) = (data["token"].clone(), &data["endpoint"], &data["canary"]);
@@ -167,13 +168,13 @@ impl Data {
         seeder.until(&format!("/v1/batches/{}", data["open-batch"]), |batch| batch["counts"]["open"] == 1).await;
     }
 
-    /// Adds what only operators make.
+    /// Adds the data that only operators create.
     pub(super) async fn seed_for_operators(&mut self, stack: &Stack) {
         stack.json(stack.post("/v1/tenants", &json!({"name": "zoo"}))).await;
         self.0.insert("other-tenant", "zoo".to_owned());
     }
 
-    /// Names that fit and that nothing has.
+    /// Valid names of things that do not exist.
     pub(super) fn made_up() -> Self {
         let id = "0192f0c1a2b37cde8f00112233445500";
         Self(BTreeMap::from([
@@ -198,7 +199,7 @@ impl Data {
         ]))
     }
 
-    /// Puts what it has in the place of words; another tenant's is left as its own.
+    /// Replaces words with this tenant's values; the words of another tenant remain.
     pub(super) fn fill(&self, text: &str) -> String {
         let mut filled = text.to_owned();
         for (word, value) in &self.0 {
@@ -212,19 +213,19 @@ impl Data {
     }
 }
 
-/// What a row's asker says itself.
+/// The words that a row's asker sends itself.
 pub(super) fn own_words(row: &Row, data: &Data) -> String {
     format!("{} {}", data.fill(row.path), data.fill(row.body))
 }
 
-/// All that a tenant sees of itself, by route, but for what goes on by itself.
+/// Everything that a tenant sees of itself, by route, without the fields that change by themselves.
 pub(super) async fn digest(stack: &Stack, data: &Data, token: &str) -> Value {
     let mut views = Map::new();
     for path in VIEWS {
         let answer = Seeder { stack, token }.request(Method::GET, &data.fill(path)).send().await.unwrap();
         let (status, said) = (answer.status().as_u16(), answer.text().await.unwrap());
         assert!(status < 400, "{path}: {status} {said}");
-        // Lines of JSON are a text here.
+        // Lines of JSON are treated as text.
         let said = serde_json::from_str(&said).unwrap_or(Value::String(said));
         views.insert(path.to_owned(), steady(said));
     }
@@ -266,7 +267,7 @@ async fn succeed_with_file(stack: &Stack, worker: &Worker<'_>) {
     worker.succeed(&lease, lease["input"]["text"].clone()).await;
 }
 
-/// One tenant, asking for its things.
+/// One tenant that requests its own data.
 struct Seeder<'a> {
     stack: &'a Stack,
     token: &'a str,

@@ -1,31 +1,32 @@
-//! The rows: every operation of the document, as its owner would ask it. `<word>` stands for what [`super::data::Data`] has of it.
+//! The rows: every operation of the document, as its owner would request it. `<word>` stands for the value in
+//! [`super::data::Data`].
 
 use stokehold_api::token::Scope;
 
-/// What another tenant's admin is answered.
+/// The response to another tenant's admin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Foreign {
-    /// 404: for them there is no such thing.
+    /// 404: for other tenants it does not exist.
     Hidden,
-    /// 403: it is for operators.
+    /// 403: only operators may do this.
     Operators,
-    /// A success, of their own things: nothing of the owner's is told or touched.
+    /// A success on the asker's own data: nothing of the owner's is shown or changed.
     Apart,
-    /// As `Apart`, by a session alone.
+    /// As `Apart`, with a session only.
     Session,
-    /// Needs no token and tells nothing of anybody.
+    /// Needs no token and shows nothing of any tenant.
     Open,
-    /// As `Open` without a token; a token that is shown must be an operator's.
+    /// As `Open` without a token; a token that is sent must be an operator's.
     Figures,
 }
 
 /// One operation.
 pub(super) struct Row {
-    /// As the document has it.
+    /// The operation in the document.
     pub(super) operation: &'static str,
-    /// As it is asked for here.
+    /// The path of the request.
     pub(super) path: &'static str,
-    /// What it asks for; `None`: any good token will do, or none is needed.
+    /// The required scope. `None`: any valid token, or none, suffices.
     pub(super) scope: Option<Scope>,
     pub(super) foreign: Foreign,
     pub(super) body: &'static str,
@@ -36,7 +37,7 @@ impl Row {
         self.operation.split_once(' ').unwrap().0
     }
 
-    /// Whether it is no reading.
+    /// Whether the operation changes anything.
     pub(super) fn changes(&self) -> bool {
         self.method() != "GET"
     }
@@ -67,7 +68,7 @@ const BYTES: &str = r#"{"size_bytes": 3, "sha256": "<zeros>"}"#;
 const TOKEN: &str = r#"{"name": "another", "scopes": ["tokens:write"]}"#;
 const SCHEDULE: &str = r#"{"cron": "30 9 1 1 *", "job": {"endpoint": "<endpoint>", "input": {"text": "again"}}}"#;
 
-/// In an order in which their owner can ask all of them.
+/// In an order in which the owner can request all of them.
 #[rustfmt::skip]
 pub(super) const ROWS: &[Row] = &[
     row("GET /healthz", "/healthz", None, Open, ""),
