@@ -26,7 +26,7 @@ async fn uv() -> Uv {
 fn seed_wheel(folder: &Path) -> PathBuf {
     let path = folder.join("stokehold-9.9.9-py3-none-any.whl");
     if path.exists() {
-        // Created again, it would contain other times and be another wheel.
+        // A newly created wheel would contain other times and be a different wheel.
         return path;
     }
     let script = "

@@ -64,7 +64,7 @@ async fn one_that_is_cancelled_does_not_end_those_beside_it() {
     let jobs = submit(&stage, "wait", 4);
     stage.gateway.first_log(&jobs[0]).await;
     stage.gateway.lose(&jobs[0]);
-    // The worker learns of it with its next heartbeat, and has dropped the job by the one after.
+    // The next heartbeat carries the cancel to the worker, which has dropped the job by the one after.
     stage.gateway.until("the job to be given up", |seen| (seen.status.running == 3).then_some(())).await;
     std::fs::write(stage.signal_file(), "").unwrap();
     for end in ends(&stage, &jobs[1..]).await {
@@ -86,7 +86,7 @@ async fn a_call_that_waits_for_more_jobs_gets_the_next_one_although_another_proc
     let source = include_str!("handlers/batched.py").replace("@GATE@", &stage.signal_file().to_string_lossy());
     let batched = EndpointSpec { max_batch_size: 2, max_wait_ms: 600_000.0, ..spec("batched") };
     stage.gateway.deploy("batched", pack(&source), batched);
-    // As many as are worth two processes.
+    // Enough jobs to justify two processes.
     let jobs = submit(&stage, "wait", 6);
     let are_two = |seen: &crate::gateway::Seen| {
         let models = &seen.status.models;

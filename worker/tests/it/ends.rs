@@ -42,7 +42,7 @@ async fn a_handler_that_raises_fails_its_job_and_goes_on() {
     assert_eq!(result(&stage.end_of("fine").await)["pid"], pid);
 }
 
-/// Runs one job that ends its runner, then one that proves that a new runner was started.
+/// Runs one job that ends its runner, then one that shows that a new runner was started.
 async fn ends_the_runner(how: &str, code: ErrorCode) -> stokehold_protocol::job::JobError {
     let stage = Stage::single().await;
     let pid = result(&stage.end_of("fine").await)["pid"].clone();

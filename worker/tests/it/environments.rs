@@ -106,7 +106,7 @@ with zipfile.ZipFile("wicked-1.0-py3-none-any.whl", "w") as wheel:
     wheel.writestr(info + "RECORD", "")
 "#;
 
-/// A wheel that reports where Python is, and so what its sandbox can read.
+/// A wheel that reports the location of its Python, and so what its sandbox can read.
 const NAMES_ITS_PYTHON: &str = r#"
 import zipfile
 info = "wicked-1.0.dist-info/"

@@ -11,8 +11,8 @@ use stokehold_protocol::requirements::Requirements;
 use crate::gateway::Seen;
 use crate::stage::{Setup, Stage, error, pack, result, spec};
 
-/// A worker on simulated GPUs of these sizes, with `one` and `two` deployed: models that declare 4 GiB and use as much
-/// as they are told.
+/// A worker on simulated GPUs of these sizes, with `one` and `two` deployed: models that declare 4 GiB and use the
+/// amount that their input sets.
 async fn stage(sizes_mib: &[u64]) -> (Stage, StandIn) {
     let gpus = StandIn::new(sizes_mib.iter().map(|size| FakeGpu::of_mib(*size))).unwrap();
     let library = gpus.library().to_string_lossy().into_owned();

@@ -51,7 +51,7 @@ async fn where_there_is_no_room_for_another_they_take_turns() {
     stage.gateway.until("the first to begin", |_| place.path().join("one").exists().then_some(())).await;
     let second = stage.submit_to("meet", json!({"who": "two", "of": 1}));
     stage.gateway.until("the second to be leased", |seen| (seen.extended.len() == 2).then_some(())).await;
-    // The file that the first one waits for comes from elsewhere.
+    // The test itself creates the file that the first job waits for.
     std::fs::write(place.path().join("somebody"), "").unwrap();
     let both = [&first, &second].map(|job| stage.gateway.end(job));
     let both = futures::future::join_all(both).await;

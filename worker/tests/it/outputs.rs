@@ -1,4 +1,4 @@
-//! What jobs produce: results, files, messages.
+//! The output of jobs: results, files, messages.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};

@@ -1,4 +1,5 @@
-//! A rented machine: its worker joins again after a crash, and terminates the machine when nobody else can.
+//! A rented instance: its worker joins again after a crash, and terminates the instance when the gateway is
+//! unreachable.
 
 use std::time::Duration;
 

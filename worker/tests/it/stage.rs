@@ -1,5 +1,4 @@
-//! A worker in its test environment: a gateway of its own, the endpoints of `handlers/`, and the cache that all tests
-//! share.
+//! A worker in its test environment: its gateway, the endpoints of `handlers/`, and the cache that all tests share.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,12 +39,12 @@ pub(crate) struct Setup {
     pub(crate) variables: Vec<(&'static str, String)>,
     /// Sets up the gateway before the worker starts.
     pub(crate) before: Option<Before>,
-    /// Of its background duties.
+    /// Supervisor of the worker's background duties.
     pub(crate) supervisor: Supervisor,
 }
 
 impl Stage {
-    /// One slot.
+    /// A worker with one slot.
     pub(crate) async fn single() -> Self {
         Self::with(Setup { variables: vec![("STOKE_SLOTS", "1".to_owned())], ..Setup::default() }).await
     }
@@ -89,7 +88,7 @@ impl Stage {
         self.dir.path().join("gate")
     }
 
-    /// Tells the worker to drain.
+    /// Requests the worker to drain.
     pub(crate) fn stop(&self) {
         self.shutdown.cancel();
     }
