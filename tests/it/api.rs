@@ -1,4 +1,4 @@
-//! What the tests need of the public API, over plain HTTP.
+//! Test client of the public API, over plain HTTP.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,12 +17,12 @@ pub(crate) fn start(data: &Path, args: &[&str]) -> Stack {
     start_with(data, args, &[])
 }
 
-/// With these variables as well.
+/// A stack with additional environment variables.
 pub(crate) fn start_with(data: &Path, args: &[&str], env: &[(&str, &str)]) -> Stack {
     start_as(&[], data, args, env)
 }
 
-/// By a program that goes on as the stack.
+/// A stack started through a program that becomes it.
 pub(crate) fn start_as(prefix: &[String], data: &Path, args: &[&str], env: &[(&str, &str)]) -> Stack {
     let env = [&[("STOKE_LEASE_MS", "3000"), ("STOKE_EXTEND_EVERY_MS", "500")], env].concat();
     let env = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -51,12 +51,12 @@ impl Api {
         Self { http, url: stack.url.clone(), token: stack.token.clone() }
     }
 
-    /// The same, as somebody else.
+    /// The same client with another token.
     pub(crate) fn with_token(self, token: &str) -> Self {
         Self { token: token.to_owned(), ..self }
     }
 
-    /// The same, of another replica.
+    /// The same client for another replica.
     pub(crate) fn at(self, url: &str) -> Self {
         Self { url: url.to_owned(), ..self }
     }
@@ -103,7 +103,7 @@ impl Api {
             if job["state"] == "running" && attempts(&job).len() as u64 >= attempt {
                 return job;
             }
-            // There is no signal for this across processes; an event stream would race with the state it is to wait for.
+            // No signal crosses processes for this; an event stream would race with the awaited state.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("job {id} does not start: {}", self.get(&format!("/v1/jobs/{id}")).await);
@@ -114,7 +114,7 @@ pub(crate) fn attempts(job: &Value) -> &Vec<Value> {
     job["attempts"].as_array().unwrap()
 }
 
-/// How each attempt ended.
+/// Outcome of each attempt.
 pub(crate) fn outcomes(job: &Value) -> Vec<&str> {
     attempts(job).iter().map(|attempt| attempt["state"].as_str().unwrap()).collect()
 }

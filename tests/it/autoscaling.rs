@@ -1,4 +1,4 @@
-//! Workers come with the work and go when it is done.
+//! Workers start when there is work and stop when it is done.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::api::{self, Api};
 
 const ENDPOINTS: [&str; 3] = ["draw", "paint", "write"];
 
-/// The handler `slow`, three times under other names.
+/// Deploys the handler `slow` under three other names.
 fn deploy(stack: &Stack, dir: &std::path::Path) {
     let slow = std::fs::read_to_string(api::handler("slow.py")).unwrap();
     for name in ENDPOINTS {
@@ -55,7 +55,7 @@ async fn workers_come_with_the_work_and_go_when_it_is_done() {
     }
     until_nobody_is_there(&api, &stack).await;
 
-    // What was seen and decided is written down: each step has its reason, and there were never more than there may be.
+    // The observations and decisions are recorded: each action has its reason, and the maximum was never exceeded.
     let path = dir.path().join("autoscaler.jsonl");
     let history = history::read(&path).unwrap();
     let done = history.rounds.iter().flat_map(|round| &round.plan.steps);
@@ -64,7 +64,7 @@ async fn workers_come_with_the_work_and_go_when_it_is_done() {
     assert!(done.iter().any(|step| step.starts_with("release ") && step.contains("idle for")), "{done:?}");
     let at_once = history.rounds.iter().map(|round| round.seen.machines.len()).max().unwrap();
     assert!((2..=3).contains(&at_once), "{at_once} at once");
-    // What decides in simulations decides the same of it.
+    // The decision code of the simulations makes the same decisions from the record.
     let rounds = history.rounds.into_iter().map(|round| (round.seen, round.plan));
     let decided = replay(rounds, &mut Planner::new(history.policy));
     assert!(decided.is_ok_and(|rounds| rounds > 10), "it decides otherwise");
@@ -72,7 +72,7 @@ async fn workers_come_with_the_work_and_go_when_it_is_done() {
     for word in ["rent: ", "gone: "] {
         assert!(log.contains(word), "the log says {word:?}:\n{log}");
     }
-    // The same is decided again of what was seen.
+    // The same decisions follow from the recorded observations.
     let said = stack.stoke_ok(&["autoscaler", "plan", "--dry-run", "--from", &path.to_string_lossy(), "--json"]);
     let planned: Value = serde_json::from_str(&said).unwrap();
     assert!(planned["plan"]["steps"].is_array() && planned["seen"]["endpoints"].as_array().unwrap().len() == 3);
@@ -95,7 +95,7 @@ async fn a_worker_that_dies_is_replaced_and_its_job_runs_again() {
     assert_eq!((&machine["id"], &machine["state"]), (&json!("worker-1"), &json!("ready")));
 }
 
-/// A process that is ended when this goes.
+/// A process that is killed when this value is dropped.
 struct Running(std::process::Child);
 
 impl Drop for Running {
@@ -106,7 +106,7 @@ impl Drop for Running {
     }
 }
 
-/// The host's own process, should the test end before it is stopped.
+/// The host's own process, in case the test ends before it is stopped.
 struct Desk(std::path::PathBuf);
 
 impl Drop for Desk {
@@ -118,7 +118,7 @@ impl Drop for Desk {
     }
 }
 
-/// A host is a process here: its start command starts it in the background, its stop command ends it.
+/// A host is a process in this test: its start command starts it in the background, its stop command ends it.
 fn host(stack: &Stack, dir: &std::path::Path) -> String {
     let stoke = stokehold_tests::stack::stoke_binary();
     let secrets: Value = serde_json::from_str(&std::fs::read_to_string(dir.join("secrets.json")).unwrap()).unwrap();
@@ -133,7 +133,7 @@ fn host(stack: &Stack, dir: &std::path::Path) -> String {
         pid.display()
     );
     let stop = format!("kill $(cat {0}) 2>/dev/null; rm -f {0}", pid.display());
-    // Where the worker finds what it runs with; of the rest of the autoscaler's environment commands see nothing.
+    // The paths that the worker needs; commands see nothing else of the autoscaler's environment.
     format!(
         "[static]\ninherits = ['STOKE_UV', 'STOKE_CACHE_DIR', 'STOKE_RUNNER_WHEEL']\n[[static.hosts]]\nname = 'desk'\nslots = 2\nstart = ['sh', '-c', '''{start}''']\nstop = ['sh', '-c', '''{stop}''']\n"
     )
@@ -167,7 +167,7 @@ async fn a_host_is_started_for_a_job_and_stopped_when_it_idles() {
     let there = fleet(&api).await;
     assert_eq!((&there[0]["id"], &there[0]["provider"]), (&json!("desk"), &json!("static")), "{there:?}");
 
-    // Whoever comes after it knows of the machine, and gives it back.
+    // The next autoscaler finds the machine in the ledger, and returns it.
     drop(autoscaler);
     assert_eq!(fleet(&api).await.len(), 1, "what was rented stays");
     let _autoscaler = Running(run(&["autoscaler", "run"]).spawn().unwrap());

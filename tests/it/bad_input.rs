@@ -1,4 +1,4 @@
-//! Bad input is answered, not swallowed: a 4xx with a code that says what to change.
+//! Bad input returns a 4xx with a code that shows what to change.
 
 use std::time::Instant;
 

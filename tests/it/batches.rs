@@ -1,4 +1,4 @@
-//! A batch whose workers and runners are killed all the while it runs.
+//! A batch whose workers and runners are killed throughout its run.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,13 +17,14 @@ use tokio::time::Instant;
 
 use crate::api::{self, Api};
 
-/// What a run is like: small, or as large as `STOKE_FULL_SIZE` asks for.
+/// Size of a run: small, or full with `STOKE_FULL_SIZE`.
 struct Size {
     lines: u64,
-    /// Fewer kills than this, and the run has shown nothing.
+    /// Minimum number of kills; a run with fewer shows nothing.
     kills_min: u64,
     kill_every: Duration,
-    /// Whether a replica of the API is killed now and then too: another takes its batch over only after a while.
+    /// Whether a replica of the API is killed from time to time, too: another replica takes its batch over only after a
+    /// while.
     replicas_die: bool,
     patience: Duration,
 }
@@ -49,7 +50,7 @@ impl Size {
     }
 }
 
-/// What becomes of a line: one in a hundred is none, two in a hundred are refused.
+/// Outcome of a line: one in a hundred is invalid, two in a hundred are rejected.
 fn fate(n: u64) -> &'static str {
     match n % 100 {
         0 => "invalid",
@@ -88,8 +89,8 @@ fn adds_up(batch: &Value) {
     assert_eq!(count(batch, "accepted"), count(batch, "total") - count(batch, "invalid"), "{batch}");
 }
 
-/// Looks at the batch as fast as it is answered, until it has ended or the replica that is asked has: what was counted once stays
-/// counted. Returns how many looks that were.
+/// Polls the batch as fast as it is answered, until the batch or the polled replica has ended, and checks that counts
+/// never decrease. Returns the number of polls.
 async fn look_all_the_while(api: Api, path: String) -> u64 {
     let (mut before, mut looks) = (None::<Value>, 0);
     loop {
@@ -109,21 +110,21 @@ async fn look_all_the_while(api: Api, path: String) -> u64 {
     }
 }
 
-/// SIGKILL; whether there was anything to kill.
+/// Sends SIGKILL. Returns whether there was a process to kill.
 fn kill_9(pid: Option<u32>) -> bool {
     pid.is_some_and(|pid| kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).is_ok())
 }
 
-/// Kills workers and runners, and starts others for those workers, until told to stop. One worker is the stack's own, which
-/// starts it again by itself.
+/// Kills workers and runners and starts replacements for those workers until `stop` is set. One worker is the stack's
+/// own, which the stack restarts by itself.
 fn rage(stack: &Stack, every: Duration, stop: &AtomicBool, kills: &AtomicU64) {
     let worker = |n: u64| stack.start_worker(&format!("victim-{n}"), &[("STOKE_SLOTS", "2")]);
     let mut workers: Vec<Worker> = vec![worker(0)];
     for n in 1.. {
-        // Uneven, so that it does not fall into step with anything.
+        // Uneven pauses, so that the kills do not fall into step with anything.
         std::thread::sleep(every.mul_f64(0.5 + ((n * 7) % 10) as f64 / 10.0));
         if stop.load(Relaxed) {
-            // Those that are left finish the batch.
+            // The remaining workers finish the batch.
             return;
         }
         let landed = match n % 4 {
@@ -142,7 +143,8 @@ fn rage(stack: &Stack, every: Duration, stop: &AtomicBool, kills: &AtomicU64) {
     }
 }
 
-/// Every line that either file tells of, by its number: state and custom id. None twice, each in the file it belongs in.
+/// Every line of the two files, by its number: state and custom id. No line occurs twice, and each is in the right
+/// file.
 fn told(results: &str, errors: &str) -> BTreeMap<u64, (String, Value)> {
     let mut told = BTreeMap::new();
     for (text, is_result) in [(results, true), (errors, false)] {
@@ -158,7 +160,7 @@ fn told(results: &str, errors: &str) -> BTreeMap<u64, (String, Value)> {
     told
 }
 
-/// How many jobs this batch made.
+/// Number of jobs of this batch.
 async fn jobs_of(api: &Api, batch: &str) -> u64 {
     let (mut jobs, mut cursor) = (0, String::new());
     loop {
@@ -215,7 +217,7 @@ async fn a_batch_loses_and_doubles_no_line_while_its_workers_and_runners_are_kil
             break batch;
         }
         assert!(started.elapsed() < size.patience, "{batch}\n{}", stack.log_tail());
-        // The last few jobs would be killed over and over, as no real job is.
+        // The last few jobs would be killed again and again, unlike any real job.
         let going = batch["state"] == "validating" || count(&batch, "open") * 20 > count(&batch, "accepted");
         if !going {
             stop.store(true, Relaxed);
@@ -268,7 +270,7 @@ async fn a_batch_loses_and_doubles_no_line_while_its_workers_and_runners_are_kil
     let usage = api.get("/v1/limits").await["usage"].take();
     assert_eq!((&usage["open"], &usage["running"]), (&json!(0), &json!(0)));
 
-    // The handler is mended, and only what failed runs again.
+    // The handler is fixed, and only the failed lines run again.
     let mended = read(&api::handler("line.py")).replace("MENDED = False", "MENDED = True");
     std::fs::create_dir(file("mended")).unwrap();
     std::fs::write(file("mended/line.py"), mended).unwrap();

@@ -1,4 +1,4 @@
-//! Packages whose builds look around: what they find of the worker that builds them.
+//! Packages whose builds explore their environment, and what they find of the worker that builds them.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::api::{self, Api};
 
-/// Makes a source distribution. Whoever builds it notes what it can reach, in the module that it builds.
+/// Creates a source distribution. Its build records what it can reach in the module that it builds.
 const CURIOUS: &str = r#"
 import io, sys, tarfile
 BACKEND = '''
@@ -71,7 +71,7 @@ def found() -> dict:
     return curious.FOUND
 ";
 
-/// Serves one file to whoever asks for anything, for as long as the test runs.
+/// Serves one file at every path for as long as the test runs.
 fn serve(file: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -93,7 +93,7 @@ fn serve(file: Vec<u8>) -> String {
 struct Site {
     stack: Stack,
     dir: TempDir,
-    /// Where the package is served.
+    /// URL of the package.
     url: String,
 }
 
@@ -104,7 +104,7 @@ impl Site {
         let script = CURIOUS.replace("@CANARY@", dir.path().join("canary").to_str().unwrap());
         assert!(Command::new("python3").args(["-c", &script]).arg(&sdist).status().unwrap().success());
         let url = serve(std::fs::read(&sdist).unwrap());
-        // Not the cache of `stoke deploy`, which has built it before.
+        // A separate cache: `stoke deploy` has built the package in its own.
         let cache = dir.path().join("cache");
         let mut env = vec![
             ("STOKE_ALLOW_SOURCE_BUILDS", "true"),
@@ -116,7 +116,7 @@ impl Site {
         Self { stack, dir, url }
     }
 
-    /// `None` where this machine has no bubblewrap.
+    /// A prison, or `None` where this machine has no bubblewrap.
     #[expect(clippy::print_stderr, reason = "whoever reads the log is to know what was not tested")]
     fn at_l2() -> Option<Self> {
         let bwrap = std::env::var("STOKE_TEST_BWRAP").expect("`make test` says where a bubblewrap is, if there is one");
@@ -131,7 +131,7 @@ impl Site {
         self.dir.path().join("canary")
     }
 
-    /// What a build on the worker found, or the job that ended without one.
+    /// The findings of a build on the worker, or the job that ended without a build.
     async fn found(&self) -> Result<Value, Value> {
         std::fs::write(self.canary(), "of the worker").unwrap();
         let folder = self.dir.path().join("curious");
@@ -140,7 +140,7 @@ impl Site {
         std::fs::write(folder.join("requirements.txt"), format!("curious @ {}/curious-1.0.tar.gz\n", self.url))
             .unwrap();
         let _ = self.stack.stoke_ok(&["deploy", folder.to_str().unwrap()]);
-        // What the build of `stoke deploy` has done to it.
+        // The build of `stoke deploy` may have changed the canary.
         std::fs::write(self.canary(), "of the worker").unwrap();
         let api = Api::of(&self.stack);
         let job = api.submit("curious", json!({})).await;
@@ -164,7 +164,7 @@ async fn at_l2_a_build_finds_nothing_of_the_worker() {
     let found = site.found().await.unwrap_or_else(|ended| panic!("{ended}\n{}", site.stack.log_tail()));
     assert_shut_in(&found);
     let uid = found["uid"].as_u64().unwrap();
-    // As root, the worker gives it a user that no handler has.
+    // A root worker builds as a user that no handler has.
     assert_eq!((59_000..60_000).contains(&uid), nix::unistd::Uid::effective().is_root(), "{uid}");
 }
 
@@ -173,7 +173,7 @@ async fn at_l1_a_build_finds_nothing_of_the_worker() {
     let site = Site::new(&[("STOKE_SANDBOX", "L1")]);
     match site.found().await {
         Ok(found) => assert_shut_in(&found),
-        // Without a user of its own nothing is built there.
+        // Without a separate user nothing is built there.
         Err(ended) => assert_eq!(ended["error"]["code"], "environment_failed", "{ended}"),
     }
 }

@@ -1,4 +1,4 @@
-//! Workers whose clocks are an hour off. Leases, deadlines and waits go by the clock of Redis, and by monotonic time.
+//! Workers whose clocks are an hour off. Leases, deadlines and waits use the clock of Redis, and monotonic time.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,7 @@ fn shim(dir: &Path) -> PathBuf {
     shim
 }
 
-/// Seconds since 1970 as a program with this clock sees them.
+/// Seconds since 1970 according to this clock.
 fn seconds(env: &[(&str, String)]) -> i64 {
     let said = Command::new("date").arg("+%s").envs(env.iter().map(|(name, value)| (*name, value))).output().unwrap();
     String::from_utf8(said.stdout).unwrap().trim().parse().unwrap()
@@ -46,7 +46,7 @@ async fn a_worker_whose_clock_is_an_hour_off_neither_expires_nor_loses_nor_doubl
             let ended = api.ended(accepted["id"].as_str().unwrap()).await;
             assert_eq!(outcomes(&ended), ["succeeded"], "{ended}");
         }
-        // Longer than a lease lasts here: it is extended all the same.
+        // Longer than a lease lasts here: the lease is extended.
         let long = api.submit("slow", json!({"n": 2, "seconds": 4.0})).await;
         assert_eq!(outcomes(&api.ended(&long).await), ["succeeded"]);
     }

@@ -1,4 +1,4 @@
-//! Real kills, at the worst moment.
+//! Real kills at the worst moment.
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ async fn kill_9_of_everything_in_the_middle_of_200_jobs_loses_none_and_doubles_n
     );
 }
 
-/// The stack came back on another port, which `result_url` names.
+/// Replaces the port in `result_url`, because the stack came back on another port.
 fn with_url(mut job: Value, url: &str) -> Value {
     job["result_url"] = format!("{url}/v1/jobs/{}/result", job["id"].as_str().unwrap()).into();
     job
@@ -53,7 +53,7 @@ async fn a_job_outlives_its_runner() {
     let (stack, _dir) = api::stack(&[]);
     let _ = stack.stoke_ok(&["deploy", &api::handler("slow.py")]);
     let api = Api::of(&stack);
-    // Warm, so that the lease of the next job means that its handler runs.
+    // Warm, so that the handler runs soon after the lease of the next job.
     let warm = api.submit("slow", json!({"n": 0})).await;
     api.ended(&warm).await;
     let id = api.submit("slow", json!({"n": 1, "seconds": 1.0})).await;
@@ -76,7 +76,7 @@ async fn a_job_outlives_its_worker() {
     let doomed = stack.start_worker("doomed", &[]);
     let id = api.submit("slow", json!({"n": 1, "seconds": 1.0})).await;
     api.running(&id, 1).await;
-    // Killed before it has taken the lease, the lease would go back.
+    // If the worker were killed before it has taken the lease, the lease would go back.
     while doomed.runners().is_empty() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
@@ -96,7 +96,7 @@ async fn the_jobs_of_a_worker_that_stoke_dev_has_seen_die_do_not_wait_for_its_le
     let api = Api::of(&stack);
     let id = api.submit("slow", json!({"n": 1, "seconds": 2.0})).await;
     api.running(&id, 1).await;
-    // Killed before it has taken the lease, the lease would go back.
+    // If the worker were killed before it has taken the lease, the lease would go back.
     while stack.runners().is_empty() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
@@ -115,7 +115,7 @@ async fn stoke_dev_starts_its_redis_again_when_that_dies() {
     let ids = api.submit_many("slow", (0..60).map(|n| json!({"n": n, "seconds": 0.05}))).await;
     let redis = stack.children("redis.sock");
     if redis.is_empty() {
-        // Of the other topologies, it is not the stack's own.
+        // In the other topologies Redis is not the stack's own.
         return;
     }
     redis.into_iter().for_each(|pid| signal(pid, Signal::SIGKILL));
@@ -126,7 +126,7 @@ async fn stoke_dev_starts_its_redis_again_when_that_dies() {
     assert!(stack.log().contains("Redis restarted"), "{}", stack.log_tail());
 }
 
-/// As [`Api::ended`], of an API that may be without its Redis for some seconds.
+/// Does what [`Api::ended`] does, for an API that may be without its Redis for some seconds.
 async fn ended_whatever_happens(api: &Api, id: &str) -> Value {
     for _ in 0..600 {
         if let Ok(answer) = api.request("GET", &format!("/v1/jobs/{id}")).send().await
@@ -147,12 +147,12 @@ async fn a_worker_that_wakes_after_its_lease_is_refused_and_never_seen() {
     let _ = stack.stoke_ok(&["deploy", &api::handler("slow.py")]);
     let api = Api::of(&stack);
     let sleeper = stack.start_worker("sleeper", &[]);
-    // Warm, so that the next job is inside the handler soon after it was leased.
+    // Warm, so that the next job is inside the handler soon after its lease.
     let warm = api.submit("slow", json!({"n": 0})).await;
     let sleeper_pid = api.ended(&warm).await["result"]["pid"].clone();
     let id = api.submit("slow", json!({"n": 1, "seconds": 1.0})).await;
     api.running(&id, 1).await;
-    // Only the worker stands still; its runner goes on and finishes the job that is no longer its worker's.
+    // Only the worker is stopped; its runner continues and finishes a job that its worker no longer holds.
     signal(sleeper.pid(), Signal::SIGSTOP);
     let _other = stack.start_worker("other", &[]);
     let job = api.ended(&id).await;
@@ -160,8 +160,8 @@ async fn a_worker_that_wakes_after_its_lease_is_refused_and_never_seen() {
     assert_ne!(job["result"]["pid"], sleeper_pid, "{job}");
     assert!(!sleeper.log().contains("stale_fence"));
     signal(sleeper.pid(), Signal::SIGCONT);
-    // Its report is refused, or its heartbeat, or it has noticed its own silence, whichever comes first; that the gateway refuses
-    // it is the test below. Its log is a file: nothing signals a new line.
+    // Its report or its heartbeat is refused, or it has noticed its own silence, whichever comes first; the test below
+    // shows that the gateway refuses it. Its log is a file: nothing signals a new line.
     let gives_up = || ["stale_fence", "lease lost"].iter().any(|words| sleeper.log().contains(words));
     for _ in 0..2_000 {
         if gives_up() {
@@ -179,7 +179,8 @@ async fn a_report_under_a_lease_that_ran_out_is_answered_stale_fence() {
     let _ = stack.stoke_ok(&["deploy", &api::handler("slow.py")]);
     let api = Api::of(&stack);
     let id = api.submit("slow", json!({"n": 1})).await;
-    // The late worker is this test: it leases the job, says nothing while another runs it, then reports a result of its own.
+    // The late worker is this test: it leases the job, sends nothing while another worker runs it, then reports its own
+    // result.
     let http = reqwest::Client::new();
     let post = async |route: &str, token: &str, body: Value| -> Value {
         let request = http.post(format!("{}/worker/v1/{route}", stack.url)).bearer_auth(token).json(&body);

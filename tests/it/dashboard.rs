@@ -1,4 +1,4 @@
-//! The dashboard's address, as `stoke dev`, `stoke dashboard` and `stoke demo` print it: it logs a browser in, once.
+//! The dashboard's address, as `stoke dev`, `stoke dashboard` and `stoke demo` print it: it logs a browser in once.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -11,19 +11,19 @@ use stokehold_tests::stack::stoke_binary;
 
 use crate::api;
 
-/// Whether what was built carries the page: without Node it does not, and says so instead.
+/// Whether the binary contains the page. A build without Node does not, and prints so.
 fn is_built() -> bool {
     api::root().join("api/dashboard/dist").is_dir()
 }
 
-/// The first address of this form in what was printed.
+/// The first address of this form in the output.
 fn link_in(text: &str) -> Option<(String, String)> {
     let link = text.split_whitespace().find(|word| word.contains("/dashboard#sk_"))?;
     let (url, token) = link.split_once("/dashboard#")?;
     Some((url.to_owned(), token.to_owned()))
 }
 
-/// The status of a log-in, and the cookie that it gave.
+/// The status of a login, and its cookie.
 async fn log_in(url: &str, token: &str) -> (u16, Option<String>) {
     let body = json!({ "token": token });
     let answer = reqwest::Client::new().post(format!("{url}/v1/session")).json(&body).send().await.unwrap();
@@ -58,7 +58,7 @@ async fn an_address_logs_in_once_with_the_rights_that_were_asked_for() {
     assert_eq!(bearer.status(), 401, "it is good for a browser's log-in alone");
 }
 
-/// A demo that runs. It ends with this.
+/// A running demo. It is killed when this value is dropped.
 struct Demo(Child);
 
 impl Drop for Demo {
@@ -106,7 +106,7 @@ async fn the_demo_stays_open_on_what_it_did_until_it_is_stopped() {
         assert_eq!(jobs["jobs"].as_array().unwrap().len(), 12, "{jobs}");
     }
     process::signal(demo.0.id(), Signal::SIGINT);
-    // What it says on its way out is read, so that it is not kept waiting.
+    // Its last output is read, so that it does not block.
     assert!(lines.all(|line| !line.contains("error")));
     assert!(demo.0.wait().unwrap().success());
 }

@@ -1,5 +1,6 @@
-//! What `deploy/` has, as far as it can be tried without a machine of its own: units that systemd takes, files that their schemas allow, and commands that,
-//! started as they are written, make a stack that serves over TLS. `make test-deploy` and `make images` try the rest.
+//! The files of `deploy/`, as far as they can be tested without a separate machine: units that systemd accepts, files
+//! that match their schemas, and commands that, started as written, make a stack that serves over TLS. `make
+//! test-deploy` and `make images` test the rest.
 
 mod sealed;
 
@@ -16,14 +17,14 @@ use sealed::{Process, Sealed};
 
 const DOMAIN: &str = "stokehold.example.com";
 
-/// Programs of the distribution that this machine need not have.
+/// Programs of the distribution that this machine may not have.
 const FOREIGN: [&str; 3] = ["/usr/bin/redis-server", "/usr/bin/caddy", "/usr/bin/prometheus"];
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// `stoke install` into a folder.
+/// Runs `stoke install` into a folder.
 fn installed(root: &Path, options: &[&str]) {
     let mut install = Command::new(stoke_binary());
     install
@@ -38,7 +39,7 @@ fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Where a tool is that tests can go without; says so when it is not there.
+/// Path of an optional tool. Prints a message if the tool is missing.
 #[expect(clippy::print_stderr, reason = "who runs the tests is to know what was left out")]
 fn tool(variable: &str) -> Option<PathBuf> {
     let found = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.exists());
@@ -90,7 +91,7 @@ fn the_services_of_an_installation_started_as_processes_serve_over_tls() {
     sealed.serves(&tools, &processes);
 }
 
-/// A service, as its unit says.
+/// A service according to its unit.
 fn unit(root: &Path, name: &str) -> Process {
     let text = fs::read_to_string(root.join(format!("etc/systemd/system/stoke-{name}.service"))).unwrap();
     let all = |key: &str| -> Vec<String> {
@@ -103,7 +104,7 @@ fn unit(root: &Path, name: &str) -> Process {
     let environment = environment.iter().flat_map(|line| line.split(' ')).filter_map(|pair| pair.split_once('='));
     Process {
         name: name.to_owned(),
-        // Packages put these elsewhere on machines that are not Debian.
+        // Packages install these elsewhere on machines that are not Debian.
         command: FOREIGN.into_iter().fold(all("ExecStart").remove(0), |line, program| {
             line.replace(program, program.rsplit('/').next().unwrap_or(program))
         }),
@@ -113,7 +114,7 @@ fn unit(root: &Path, name: &str) -> Process {
     }
 }
 
-/// The environment of the tools that know the schemas.
+/// The environment with the tools that check the schemas.
 fn schemas() -> Option<PathBuf> {
     tool("STOKE_TEST_MANIFESTS")
 }
@@ -182,7 +183,7 @@ fn the_commands_of_the_compose_file_started_as_processes_serve_over_tls() {
     assert!(said(&without).contains("run deploy/env.sh"), "no secret has a default: {}", said(&without));
     let compose: Value = serde_json::from_slice(&resolve(&variables).stdout).unwrap();
     let caddyfile = fs::read_to_string(repository().join("deploy/containers/Caddyfile")).unwrap();
-    // Who does not start as root has no right to 443, and no use for a redirect.
+    // A process that does not start as root may not bind 443, and needs no redirect.
     let caddyfile = caddyfile.replace("{$STOKE_DOMAIN}", "{$STOKE_DOMAIN}:8443");
     let caddyfile =
         caddyfile.replace("\tadmin off\n", "\tadmin off\n\tskip_install_trust\n\tauto_https disable_redirects\n");
@@ -209,7 +210,7 @@ fn the_commands_of_the_compose_file_started_as_processes_serve_over_tls() {
     sealed.serves(&tools, &processes);
 }
 
-/// A service, as the compose file says, in an image whose entry point is known.
+/// A service according to the compose file, in an image whose entry point is known.
 fn service(service: &Value, name: &str) -> Process {
     let words = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().map(|word| word.as_str().unwrap().to_owned()).collect()
@@ -222,7 +223,7 @@ fn service(service: &Value, name: &str) -> Process {
         environment.map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned())).collect();
     match name {
         "api" => environment.insert("STOKE_LISTEN".to_owned(), "0.0.0.0:7070".to_owned()),
-        // As Caddy's image sets it.
+        // The value that Caddy's image sets.
         "proxy" => environment.insert("XDG_DATA_HOME".to_owned(), "/data".to_owned()),
         _ => None,
     };

@@ -1,5 +1,6 @@
-//! What the documentation shows, as a reader would try it: the files and the commands are read from the pages. Engines that nobody can
-//! install here are stand-ins of the same name and version, from a folder of wheels.
+//! The examples of the documentation, run as a reader would: the files and the commands are read from the pages.
+//! Engines that cannot be installed here are replaced by stand-ins of the same name and version, from a folder of
+//! wheels.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -13,7 +14,8 @@ use stokehold_tests::stack::{Stack, stoke_binary};
 use crate::api::{self, Api};
 use crate::weights::Origin;
 
-/// Takes the arguments of `vllm serve` that the pages use and no others, and answers as its OpenAI server does.
+/// A stand-in that accepts the arguments of `vllm serve` that the pages use and no others, and answers as its OpenAI
+/// server does.
 const VLLM: &str = r#"
 import argparse, json, os, sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -59,7 +61,7 @@ def main():
     ThreadingHTTPServer((options.host, options.port), Handler).serve_forever()
 "#;
 
-/// What the page's transcriber would be, as far as its `stoke.toml` shows in it.
+/// A stand-in for the page's transcriber, as far as its `stoke.toml` describes it.
 const TRANSCRIBER: &str = r#"
 import os
 import faster_whisper
@@ -94,7 +96,7 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
     found
 }
 
-/// A wheel of this package, whose program of the same name is its `main`.
+/// Creates a wheel of this package; the program of the same name is its `main`.
 fn wheel(folder: &Path, name: &str, version: &str, source: &str) {
     let script = "import sys, zipfile
 folder, name, version, source = sys.argv[1:]
@@ -114,7 +116,7 @@ with zipfile.ZipFile(f'{folder}/{name}-{version}-py3-none-any.whl', 'w') as whee
     assert!(made.unwrap().success());
 }
 
-/// Where the stand-ins are, and that packages come from nowhere else.
+/// Environment variables with the folder of the stand-ins, from which alone packages are installed.
 fn stand_ins(dir: &Path) -> Vec<(&'static str, String)> {
     let wheels = dir.join("wheels");
     wheel(&wheels, "vllm", "0.11.0", VLLM);
@@ -133,7 +135,7 @@ fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// Types these lines into a shell in `folder`; gives what they print.
+/// Runs these lines in a shell in `folder`. Returns their output.
 fn type_in(stack: &Stack, folder: &Path, lines: &str, variables: &[(&'static str, String)]) -> String {
     let bin = folder.join("bin");
     fs::create_dir_all(&bin).unwrap();
@@ -204,7 +206,7 @@ async fn the_whole_stoke_toml_of_the_page_is_accepted_and_runs() {
     let [model, server] = &blocks("first-model.md", "toml")[..] else { panic!("two files are shown") };
     let python = Command::new("python3").args(["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).output();
     let python = String::from_utf8(python.unwrap().stdout).unwrap();
-    // Of the Python that is here: another would be fetched.
+    // Uses the installed Python: another version would be downloaded.
     let model = model.replace("python = \"3.11\"", &format!("python = \"{}\"", python.trim()));
     let folder = dir.path().join("transcribe");
     write(&folder, "main.py", TRANSCRIBER);
@@ -212,7 +214,7 @@ async fn the_whole_stoke_toml_of_the_page_is_accepted_and_runs() {
     let _ = type_in(&stack, dir.path(), "stoke deploy transcribe", &variables);
     let api = Api::of(&stack);
     assert_eq!(api.get("/v1/endpoints/transcribe").await["demands"]["regions"], json!(["eu"]));
-    // A worker of this machine is in no region.
+    // A worker on this machine has no region.
     let here: String =
         model.lines().filter(|line| !line.starts_with("regions")).flat_map(|line| [line, "\n"]).collect();
     write(&folder, "stoke.toml", &here);

@@ -1,4 +1,4 @@
-//! Event streams over a line that breaks all the time: both SDKs hear everything, once.
+//! Event streams over a connection that keeps breaking: both SDKs receive every event once.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use crate::api::{self, Api, root};
 
 const ITEMS: u64 = 150;
 
-/// Hands connections on to `to`, and cuts each after 1,500 to 6,500 bytes of answer: in the middle of whatever it is saying.
+/// Forwards connections to `to`, and cuts each after 1,500 to 6,500 bytes of the response, in the middle of a message.
 async fn breaking_line(to: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -35,7 +35,7 @@ async fn carry(client: TcpStream, to: String, most: u64) {
     up.abort();
 }
 
-/// Follows a job that is under way, with the script's SDK; gives what it heard.
+/// Follows a running job with the script's SDK. Returns the events that the SDK yielded.
 async fn heard(command: impl Fn() -> Command) -> Vec<Value> {
     let (stack, _dir) = api::stack(&[]);
     let _ = stack.stoke_ok(&["deploy", &api::handler("count.py")]);
@@ -90,7 +90,8 @@ async fn the_python_sdk_hears_everything_once_over_a_line_that_breaks() {
     nothing_is_lost_and_nothing_repeated(&heard.await);
 }
 
-/// What one connection to a job's events says, as its events' names, ids and data, until it ends or `enough` says so.
+/// Names, ids and data of the events of one connection to a job's events, until the stream ends or `enough` returns
+/// true.
 async fn follow(
     api: &Api,
     job: &str,
@@ -146,7 +147,7 @@ async fn a_reader_that_comes_back_too_late_is_told_what_it_has_missed() {
     let (stack, _dir) = api::stack(&[]);
     let _ = stack.stoke_ok(&["deploy", &api::handler("tokens.py")]);
     let api = Api::of(&stack);
-    // Three times of what is kept.
+    // Three times as much as is kept.
     let id = api.submit("tokens", json!({"count": 400, "size": 8_000, "every_s": 0.005})).await;
     let early = follow(&api, &id, "", |name, data| name == "output" && data["index"] == 14).await;
     assert_eq!(indexes(&early), (0..15).collect::<Vec<u64>>());
@@ -163,7 +164,7 @@ async fn a_reader_that_comes_back_too_late_is_told_what_it_has_missed() {
     let result: Value = result.error_for_status().unwrap().json().await.unwrap();
     assert_eq!(result.as_array().unwrap().len(), 400, "the result is whole");
 
-    // What it was told once it is not told again.
+    // Events that the reader has received are not sent again.
     let told = rest.iter().rev().find(|(name, ..)| name == "gap").unwrap();
     let again = follow(&api, &id, &told.1, |_, _| false).await;
     assert_eq!(indexes(&again), indexes(&rest));

@@ -28,7 +28,7 @@ async fn kill_9_of_the_primary_in_the_middle_of_200_jobs_loses_none_and_doubles_
         loop {
             let call = api.request("POST", "/v1/jobs").header("Idempotency-Key", format!("job-{n}")).json(&body);
             let answer = call.send().await.unwrap();
-            // 200: taken by a call whose outcome was unknown.
+            // 200: accepted by an earlier call whose outcome was unknown.
             match answer.status().as_u16() {
                 200 | 202 => {
                     let job: serde_json::Value = answer.json().await.unwrap();

@@ -1,4 +1,4 @@
-//! `docs/reliability/FAULTS.md` names tests, and they are there.
+//! Checks that the tests named in `docs/reliability/FAULTS.md` exist.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::api::root;
 fn every_test_that_the_table_of_faults_names_is_there() {
     let table = fs::read_to_string(root().join("docs/reliability/FAULTS.md")).unwrap();
     let (mut file, mut named) = ("", 0);
-    // What stands between backticks: `path::name`, or `::name` in the file named before it.
+    // The code spans: `path::name`, or `::name` in the file named before it.
     for name in table.split('`').skip(1).step_by(2).filter(|code| *code != "path::name") {
         let Some((path, test)) = name.split_once("::") else { continue };
         if !path.is_empty() {

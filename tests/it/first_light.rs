@@ -1,4 +1,4 @@
-//! A job goes from the command line to a Python model and back.
+//! A job travels from the command line to a Python model and back.
 
 use serde_json::Value;
 
@@ -50,7 +50,7 @@ async fn a_file_goes_in_and_a_file_comes_out() {
     assert_eq!(answer.text().await.unwrap(), "BE LOUD");
 }
 
-/// Over 64 KiB an input lies in S3 and the worker fetches it; its handler does not see a difference.
+/// An input over 64 KiB is stored in S3 and fetched by the worker; its handler sees no difference.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_input_reaches_its_handler_whole() {
     let (stack, _dir) = api::stack(&[]);

@@ -8,7 +8,7 @@ use stokehold_tests::stack::Stack;
 
 use crate::api::{self, Api};
 
-/// A handler that multiplies by `factor` (0: raises), as a file of its own.
+/// A handler that multiplies by `factor` (0: raises), in a separate file.
 fn handler(folder: &Path, factor: u32) -> String {
     let text = include_str!("gate/double.py");
     let changed = text.replace("FACTOR = 2", &format!("FACTOR = {factor}"));
@@ -18,7 +18,7 @@ fn handler(folder: &Path, factor: u32) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// `deploy/ci/release.sh` as a pipeline runs it.
+/// Runs `deploy/ci/release.sh` as a pipeline does.
 fn release(stack: &Stack, folder: &Path, token: &str, factor: u32, options: &[&str]) -> Output {
     let stoke = stack.command(&[]);
     let mut script = std::process::Command::new(api::root().join("deploy/ci/release.sh"));
@@ -52,7 +52,7 @@ async fn a_version_gets_jobs_only_when_it_is_good_enough() {
     let traffic = async || api.get("/v1/endpoints/double/traffic").await["versions"].clone();
     let judge = format!("python3 {}", api::root().join("tests/it/gate/judge.py").display());
 
-    // The first version of an endpoint has nobody to leave the jobs to, and is promoted as any other.
+    // The first version of an endpoint has no predecessor that could keep the jobs, and is promoted like any other.
     let release = |factor, options: &[&str]| release(&stack, dir.path(), token.trim(), factor, options);
     let first = release(2, &["--check", &judge, "--max-p95-ms", "60000", "--json"]);
     assert!(first.status.success(), "{}", said(&first));
@@ -66,7 +66,7 @@ async fn a_version_gets_jobs_only_when_it_is_good_enough() {
     let rated = api.get("/v1/feedback?endpoint=double").await;
     assert_eq!((&rated["versions"][0]["rated"], &rated["versions"][0]["accepted"]), (&json!(20), &json!(20)));
 
-    // It answers, and wrongly: only the check sees that.
+    // The version answers with wrong results: only the check detects it.
     let junit = dir.path().join("gate.xml");
     let wrong = release(3, &["--check", &judge, "--junit", junit.to_str().unwrap()]);
     assert!(!wrong.status.success(), "{}", said(&wrong));
@@ -79,25 +79,26 @@ async fn a_version_gets_jobs_only_when_it_is_good_enough() {
     assert!(std::fs::read_to_string(&junit).unwrap().contains("failures=\"1\""));
     assert_eq!(traffic().await, json!([{"version": 1, "percent": 100}]), "the version before keeps the jobs");
 
-    // A canary that raises loses what it has.
+    // A canary that raises loses its traffic.
     let _ = stack.stoke_ok(&["deploy", &handler(dir.path(), 0), "--traffic", "25"]);
     assert_eq!(traffic().await.as_array().unwrap().len(), 2);
     let broken = release(0, &["--min-success", "0.5"]);
     assert!(said(&broken).contains("handler_error: this version is broken"), "{}", said(&broken));
     assert_eq!(traffic().await, json!([{"version": 1, "percent": 100}]));
 
-    // Nothing has changed but the judge: what is current stays so, and never makes way for a version that was found wrong.
+    // Only the judge has changed: the current version stays current, and does not give way to a version that was found
+    // wrong.
     let _ = stack.stoke_ok(&["endpoints", "traffic", "double", "3"]);
     let again = release(0, &[]);
     assert!(!again.status.success() && said(&again).contains("double@3 failed the gate"), "{}", said(&again));
     assert_eq!(traffic().await, json!([{"version": 3, "percent": 100}]));
-    // Asked for by name it goes back, to what was current before and not to the number before.
+    // A rollback requested by name returns to the previously current version, not to the previous number.
     let cases = dir.path().join("cases.jsonl");
     let back = ["gate", "--endpoint", "double", "--version", "3", "--batch", cases.to_str().unwrap(), "--roll-back"];
     assert!(!stack.stoke(&back).status.success());
     assert_eq!(traffic().await, json!([{"version": 1, "percent": 100}]));
 
-    // Wrong lines and a version that is not there say nothing of a version.
+    // Invalid lines and a missing version are no verdict on a version.
     std::fs::write(dir.path().join("wrong.jsonl"), "{\"input\": {\"n\": \"one\"}}\n").unwrap();
     let gate = |version: &str, cases: &str| {
         let cases = dir.path().join(cases);
@@ -137,6 +138,6 @@ fn the_samples_of_pipelines_call_the_script_with_options_that_there_are() {
         .env("STOKE_TOKEN", "none")
         .output()
         .unwrap();
-    // It understood them: what it lacks is the file.
+    // The options were accepted: only the file is missing.
     assert!(said(&asked).contains("/nowhere/cases.jsonl"), "{}", said(&asked));
 }

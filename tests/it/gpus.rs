@@ -1,4 +1,4 @@
-//! Jobs on cards, as NVML tells of them: a stand-in says what the cards are, and the models say what they take of them.
+//! Jobs on GPUs as NVML reports them: a stand-in defines the GPUs, and the models report their memory use to it.
 
 use serde_json::{Value, json};
 use stokehold_nvml::{FakeGpu, StandIn};
@@ -20,12 +20,12 @@ fn card(gib: u64) -> StandIn {
     StandIn::new([FakeGpu::of_mib(gib * GIB)]).unwrap()
 }
 
-/// A worker that finds these cards.
+/// A worker that finds these GPUs.
 fn worker(stack: &Stack, name: &str, cards: &StandIn) -> Worker {
     stack.start_worker(name, &[("LD_LIBRARY_PATH", &cards.path().to_string_lossy()), ("STOKE_SLOTS", "2")])
 }
 
-/// The worker, once the API knows it to be so.
+/// The worker, once the API shows it in this state.
 async fn known(api: &Api, name: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..3_000 {
         let workers = api.get("/v1/workers").await;
@@ -34,14 +34,14 @@ async fn known(api: &Api, name: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         if let Some(worker) = found {
             return worker.clone();
         }
-        // A heartbeat is no signal that reaches here.
+        // Heartbeats cannot be awaited from here.
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     panic!("{name} is not as expected: {}", api.get("/v1/workers").await);
 }
 
 async fn submit(api: &Api, input: Value) -> String {
-    // One attempt: what is the card's fault costs none.
+    // One attempt: a failure of the GPU costs none.
     let body = json!({"endpoint": "vram", "input": input, "max_attempts": 1});
     let answer = api.request("POST", "/v1/jobs").json(&body).send().await.unwrap();
     let job: Value = answer.error_for_status().unwrap().json().await.unwrap();
@@ -52,7 +52,7 @@ async fn submit(api: &Api, input: Value) -> String {
 async fn a_model_that_declares_too_little_goes_on_on_a_larger_card_and_the_next_job_goes_there_at_once() {
     let (stack, _dir, api) = stack().await;
     let (six, twelve) = (card(6), card(12));
-    // Until it is free the larger card is known, and out of reach.
+    // Until its memory is free, the larger GPU is known and out of reach.
     twelve.change(|cards| cards.cards[0].foreign_mib = 11 * GIB).unwrap();
     let _workers = (worker(&stack, "six", &six), worker(&stack, "twelve", &twelve));
     known(&api, "six", |worker| worker["gpus"][0]["vram_free_mib"].as_u64() > Some(5_000)).await;
@@ -75,7 +75,7 @@ async fn a_model_that_declares_too_little_goes_on_on_a_larger_card_and_the_next_
     let second = api.ended(&submit(&api, json!({"mib": 9 * GIB})).await).await;
     assert_eq!((attempts(&second).len(), &second["oom_events"]), (1, &json!(0)), "{second}");
     assert_eq!(second["attempts"][0]["worker_id"], large["id"]);
-    // What it takes of that kind of card is known now.
+    // The need on that kind of GPU is known now.
     let learned = known(&api, "twelve", |worker| worker["gpus"][0]["vram_held_mib"].as_u64() >= Some(9 * GIB)).await;
     assert_eq!(learned["gpus"][0]["vram_foreign_mib"], 0);
 }
@@ -88,7 +88,7 @@ async fn a_model_larger_than_every_card_fails_and_says_so() {
     let job = api.ended(&submit(&api, json!({"mib": 9 * GIB})).await).await;
     assert_eq!((&job["state"], &job["error"]["code"]), (&json!("failed"), &json!("oom_gpu")), "{job}");
     assert_eq!((&job["error"]["class"], &job["oom_events"]), (&json!("torch.OutOfMemoryError"), &json!(1)));
-    // The card is none the worse for it.
+    // The GPU still works.
     assert_eq!(api.ended(&submit(&api, json!({"mib": 2 * GIB})).await).await["state"], "succeeded");
 }
 
@@ -108,7 +108,7 @@ async fn a_deaf_handler_is_killed_its_memory_seen_gone_and_a_card_that_keeps_it_
         let _ = stack.stoke_ok(&["cancel", &id]);
         let next = api.ended(&submit(&api, json!({"mib": 9 * GIB})).await).await;
         assert_eq!(next["state"], "succeeded", "{next}");
-        // The next one may have got a model of its own meanwhile, on the other card.
+        // The next job may have got its own model meanwhile, on the other GPU.
         while worker.runners().contains(&runners[0]) {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
@@ -163,7 +163,8 @@ async fn a_large_model_is_not_starved_by_small_ones_that_always_fit() {
     let cards = card(24);
     let _worker = worker(&stack, "one-card", &cards);
     known(&api, "one-card", |worker| worker["gpus"][0]["vram_free_mib"].as_u64() > Some(20_000)).await;
-    // Small ones for two minutes, of which two run at any time: a large one that has waited for a minute has a card held for it.
+    // Small jobs for two minutes, of which two run at any time: a GPU is reserved for a large job that has waited for a
+    // minute.
     for name in ["left", "right"] {
         api.submit_many(name, (0..700).map(|_| json!({}))).await;
     }
@@ -194,15 +195,15 @@ async fn a_process_that_lost_its_card_is_replaced_and_a_card_that_does_not_work_
     let broken = submit(&api, lost).await;
     let fenced = known(&api, "two-cards", |worker| worker["gpus"][0]["health"] == "fenced").await;
     assert_eq!(fenced["gpus"][0]["why"], "the GPU test failed: cuCtxCreate_v2 returned CUDA_ERROR_LAUNCH_FAILED");
-    // It was the card's fault, so the job runs again, on the other one; there it is the handler's.
+    // The failure counted as the GPU's, so the job runs again on the other GPU; there it counts as the handler's.
     let job = api.ended(&broken).await;
     assert_eq!(job["attempts"][0]["error"]["code"], "infra", "{job}");
     assert_eq!((attempts(&job).len(), &job["error"]["code"]), (2, &json!("handler_error")), "{job}");
     assert_eq!(api.ended(&submit(&api, json!({"mib": GIB})).await).await["result"]["card"], 1);
 }
 
-/// Five kinds, by the name and the memory that their drivers report; the largest first, so that what was learned there would keep the endpoint
-/// from the others.
+/// Five kinds of GPU with the name and the memory that their drivers report. The largest is first, so that the need
+/// learned there would exclude the endpoint from the others.
 const KINDS: [(&str, u64); 5] = [
     ("NVIDIA H200", 143_771),
     ("NVIDIA A100-SXM4-80GB", 81_920),
@@ -211,7 +212,8 @@ const KINDS: [(&str, u64); 5] = [
     ("Tesla T4", 15_360),
 ];
 
-/// Ten jobs in a row of an engine that takes 90 % of whatever card it is on, alone and by turns with another model, on each of five kinds of GPU.
+/// Runs ten jobs in a row of an engine that takes 90 % of any GPU, alone and alternating with another model, on each of
+/// five kinds of GPU.
 async fn an_engine_runs_on_every_kind(endpoint: &str) {
     let (stack, _dir) = api::stack(&["--workers", "0"]);
     let api = Api::of(&stack);
@@ -225,7 +227,7 @@ async fn an_engine_runs_on_every_kind(endpoint: &str) {
         let _worker = worker(&stack, &name.replace(' ', "-"), &cards);
         known(&api, &name.replace(' ', "-"), |worker| worker["gpus"][0]["vram_free_mib"].as_u64() > Some(0)).await;
         for n in 0..20 {
-            // The second ten have another model between them.
+            // The second ten alternate with another model.
             if n >= 10 {
                 let other = api.ended(&submit(&api, json!({"mib": GIB})).await).await;
                 assert_eq!(

@@ -1,4 +1,5 @@
-//! A machine of namespaces: files, processes and a network of its own, where services are started as they are written, and listen where they say.
+//! A machine made of namespaces, with its own files, processes and network, where services are started as written and
+//! listen at their configured addresses.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,20 +10,20 @@ use stokehold_tests::stack::stoke_binary;
 
 use super::{said, tool};
 
-/// A service takes this many tenths of a second at most until it serves.
+/// Maximum time until a service serves, in tenths of a second.
 const TRIES: u32 = 600;
 
-/// What stands in for the programs of packages and images.
+/// Substitutes for the programs of packages and images.
 pub(super) struct Tools {
     bwrap: PathBuf,
     caddy: PathBuf,
     redis: PathBuf,
-    /// What asks it; not every package of a server has it.
+    /// The client of the Redis server; not every package of a server has it.
     redis_client: Option<PathBuf>,
 }
 
 impl Tools {
-    /// `None`, and said, when one of them is not there.
+    /// Finds the tools. Prints a message and returns `None` if one is missing.
     pub(super) fn here() -> Option<Self> {
         let found = |variable| fs::canonicalize(tool(variable)?).ok();
         let redis = found("STOKE_TEST_REDIS")?;
@@ -39,33 +40,33 @@ impl Tools {
 /// One service.
 pub(super) struct Process {
     pub(super) name: String,
-    /// As a shell takes it.
+    /// The command line, as a shell reads it.
     pub(super) command: String,
     pub(super) environment: Vec<(String, String)>,
-    /// What must be there before it starts.
+    /// Folders that must exist before it starts.
     pub(super) folders: Vec<String>,
-    /// What must succeed once it serves.
+    /// A command that must succeed once it serves.
     pub(super) health: Option<String>,
 }
 
-/// What the services find.
+/// The environment of the services.
 pub(super) struct Sealed<'a> {
-    /// Its `etc` is theirs.
+    /// A folder whose `etc` is the services' own.
     pub(super) root: &'a Path,
-    /// Names that lead to the machine itself.
+    /// Host names that resolve to the machine itself.
     pub(super) hosts: &'a [&'a str],
-    /// What an operator's `stoke` needs, as a shell reads it.
+    /// The settings of an operator's `stoke`, as a shell reads them.
     pub(super) settings: &'a str,
     pub(super) url: String,
-    /// Where the front keeps what clients must trust.
+    /// The CA certificate of the front, which clients must trust.
     pub(super) authority: &'a str,
 }
 
 impl Sealed<'_> {
-    /// Starts the services, and has a client use them.
+    /// Starts the services, and lets a client use them.
     ///
     /// # Panics
-    /// With all that was printed when one of them does not do its part.
+    /// If a service fails. The message contains everything that was printed.
     pub(super) fn serves(&self, tools: &Tools, processes: &[Process]) {
         let etc = self.root.join("etc");
         let write = |name: &str, text: &str| fs::write(etc.join(name), text).unwrap();
@@ -120,7 +121,7 @@ impl Sealed<'_> {
             "/tmp",
         ]);
         bwrap.args(["--bind"]).arg(self.root.join("etc")).arg("/etc").args(["--ro-bind", "/usr", "/usr"]);
-        // Whom programs trust: without anybody they do not start.
+        // Trusted certificates: programs do not start without any.
         for folder in ["/etc/ssl", "/etc/pki"].into_iter().filter(|folder| Path::new(folder).is_dir()) {
             fs::create_dir_all(self.root.join(&folder[1..])).unwrap();
             bwrap.args(["--ro-bind", folder, folder]);
@@ -140,7 +141,7 @@ impl Sealed<'_> {
         ]);
         programs.extend(tools.redis_client.clone().map(|client| ("valkey-cli", client)));
         for (name, program) in programs {
-            // Beside what it was built with, for those that find libraries by their own place.
+            // Beside the folder that it was built with, for programs that find libraries relative to their own path.
             let folder = program.parent().unwrap();
             if !folder.starts_with("/usr") {
                 bwrap.arg("--ro-bind").arg(folder).arg(folder);
@@ -152,12 +153,12 @@ impl Sealed<'_> {
     }
 }
 
-/// Tries until it succeeds.
+/// Repeats a command until it succeeds.
 fn until(command: &str) -> String {
     format!("tries=0; until {command}; do tries=$((tries + 1)); [ $tries -lt {TRIES} ]; sleep 0.1; done\n")
 }
 
-/// Words as a shell takes them.
+/// Quotes words for a shell.
 pub(super) fn line(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
