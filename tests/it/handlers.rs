@@ -1,4 +1,4 @@
-//! Whatever a handler does, its job ends with an error that says what happened.
+//! Whatever a handler does, its job ends with an error that describes it.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ async fn a_broken_handler_fails_its_job_with_class_message_and_last_lines() {
     let (stack, _dir) = api::stack(&[]);
     let _ = stack.stoke_ok(&["deploy", &api::handler("faults.py")]);
     let api = Api::of(&stack);
-    // how, code, class, part of the message, whether the last stderr lines are those of this run
+    // Columns: how, code, class, part of the message, whether the last stderr lines are from this run.
     let table = [
         ("raise", "handler_error", "LookupError", "no such thing", true),
         ("reject", "rejected", "stokehold.Reject", "not this one", true),
@@ -34,7 +34,7 @@ async fn a_broken_handler_fails_its_job_with_class_message_and_last_lines() {
             let tail = error["stderr"].as_str().unwrap_or_default();
             assert!(tail.contains(&format!("about to {how}")), "{how}: {error}");
         }
-        // The next job is served as if nothing had happened.
+        // The next job runs normally.
         let fine = api.submit("faults", json!({"how": "fine"})).await;
         assert_eq!(api.ended(&fine).await["result"], Value::from("fine"), "after {how}");
     }

@@ -1,4 +1,5 @@
-//! An autoscaler that dies between renting and being told: a process, killed for real, and a market that answers nobody.
+//! An autoscaler that dies between a rent request and its response: a process that is really killed, and a market that
+//! does not respond.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
@@ -13,15 +14,15 @@ use stokehold_tests::stack::Stack;
 use crate::api::{self, Api};
 
 const KILLS: usize = 20;
-/// Work for more machines than that.
+/// Enough work for more instances than the maximum.
 const JOBS: usize = 400;
 
-/// What it may have and how patient it is. Nobody ever joins: no machine is behind what this market rents out.
+/// Limits and timeouts of the autoscaler. No worker ever joins, because this market's instances run nothing.
 const CONFIG: &str = "tick_ms = 300\n\
                       policy = { max_machines = 40, max_usd_per_hour = 100.0, min_reliability = 0.0, standard_target_s = 30.0, may_stop = false, max_idle_s = 5.0 }\n\
                       vast = { join_limit_s = 45, max_search_pages = 1, min_cuda = 0.0, min_inet_down_mbit = 0.0, min_duration_h = 0.0 }\n";
 
-/// Killed when this goes.
+/// An autoscaler that is killed when this value is dropped.
 struct Autoscaler(Child);
 
 impl Autoscaler {
@@ -37,7 +38,7 @@ impl Drop for Autoscaler {
     }
 }
 
-/// The process that was killed led, and nobody else may for fifteen seconds; they pass.
+/// Lets the fifteen seconds pass for which the killed leader keeps the lead.
 fn its_lead_runs_out(redis: &mut redis::Connection) {
     let leads: Vec<String> = redis::cmd("KEYS").arg("*:lead").query(redis).unwrap();
     assert_eq!(leads.len(), 1, "{leads:?}");
@@ -48,7 +49,7 @@ fn rents(market: &Market) -> usize {
     market.calls().filter(|call| call.method == "PUT" && call.path.starts_with("/api/v0/asks/")).count()
 }
 
-/// Those of the ledger. An API that is asked at a bad moment answers a little later.
+/// The instances of the ledger. An API that is temporarily unavailable is asked again.
 async fn machines(api: &Api) -> BTreeSet<String> {
     for _ in 0..100 {
         let answer = api.request("GET", "/v1/fleet").send().await.unwrap();
@@ -67,7 +68,7 @@ async fn machines(api: &Api) -> BTreeSet<String> {
     panic!("the API does not come back");
 }
 
-/// Looks until it is so. No signal crosses processes for this.
+/// Repeats `look` until it returns true. No signal crosses processes for this.
 async fn until(what: &str, stack: &Stack, look: impl AsyncFn() -> bool) {
     for _ in 0..3_000 {
         if look().await {
@@ -105,7 +106,8 @@ async fn an_autoscaler_that_is_killed_before_it_is_told_of_its_machine_loses_non
     };
 
     for n in 0..KILLS {
-        // Of two kills one finds the machine made, the other the call lost; the answer never comes.
+        // One kill in two happens after the instance was created, the other with the call lost; the response never
+        // arrives.
         let lost = if n % 2 == 0 { Fault::DropAfter { hold: true } } else { Fault::DropBefore { hold: true } };
         market.market().set_faults(vec![Rule::on(Route::Rent, lost)]);
         let before = rents(&market.market());
@@ -119,13 +121,13 @@ async fn an_autoscaler_that_is_killed_before_it_is_told_of_its_machine_loses_non
     }
     let made = market.market().instances().count();
     assert!((1..=KILLS).contains(&made), "{made} were made");
-    // Nobody needs another machine from here on.
+    // From here on no more instances are needed.
     let cancelled =
         api.request("POST", "/v1/jobs/cancel").json(&json!({"filter": {"endpoint": "slow"}})).send().await.unwrap();
     let cancelled: Value = cancelled.json().await.unwrap();
     assert_eq!(cancelled["cancelled"], json!(JOBS), "{cancelled}");
 
-    // The next one knows every machine that is there, or clears it away.
+    // The next autoscaler adopts or destroys every existing instance.
     market.market().set_faults(vec![]);
     let _last = autoscaler();
     let now_s = market.now_s();
@@ -139,9 +141,9 @@ async fn an_autoscaler_that_is_killed_before_it_is_told_of_its_machine_loses_non
         labels().iter().all(|label| label.rsplit(':').next().is_some_and(|id| known.contains(id)))
     })
     .await;
-    // Nobody joined and nobody needs them: all go.
+    // No worker joined and no instance is needed: all are returned.
     until("machines stay", &stack, async || {
-        // Not one expression: nothing of the market is answered while it is looked at.
+        // Not one expression: the market serves nothing while this holds its lock.
         let left = market.market().instances().count();
         left == 0 && machines(&api).await.is_empty()
     })

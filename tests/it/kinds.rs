@@ -1,4 +1,5 @@
-//! Endpoints of every kind, from a folder to a result: what `stoke init` writes, unmodified Cog and RunPod code, a real Triton.
+//! Endpoints of every kind, from a folder to a result: the templates of `stoke init`, unmodified Cog and RunPod code, a
+//! real Triton.
 
 use std::fs;
 use std::path::Path;
@@ -19,13 +20,13 @@ fn write(folder: &Path, files: &[(&str, &str)]) -> String {
     folder.to_string_lossy().into_owned()
 }
 
-/// Runs a job to its end, as `stoke submit --wait` has it.
+/// Runs a job to its end with `stoke submit --wait`.
 fn result(stack: &Stack, endpoint: &str, input: &Value) -> Value {
     let shown = stack.stoke_ok(&["submit", endpoint, "--input", &input.to_string(), "--wait"]);
     serde_json::from_str(&shown).unwrap()
 }
 
-/// What `stoke` says when it refuses.
+/// The error of `stoke`.
 fn refusal(stack: &Stack, arguments: &[&str]) -> String {
     let output = stack.stoke(arguments);
     assert!(!output.status.success(), "{arguments:?} succeeded");
@@ -86,7 +87,7 @@ async fn the_cli_and_the_python_sdk_deploy_the_same_version() {
     for kind in ["python", "cog", "runpod", "server", "command"] {
         let folder = dir.path().join(kind).to_string_lossy().into_owned();
         let _ = stack.stoke_ok(&["init", &folder, "--kind", kind]);
-        // Templates share a name.
+        // The templates share a name.
         if kind != "cog" {
             let toml = Path::new(&folder).join("stoke.toml");
             let text = fs::read_to_string(&toml).unwrap().replace("name = \"greet\"", &format!("name = \"{kind}\""));
@@ -120,7 +121,7 @@ async fn a_mistake_in_the_file_is_shown_where_it_is() {
     let said = refusal(&stack, &["deploy", &folder]);
     assert!(said.contains("stoke.toml") && said.contains("line 2, column 1"), "{said}");
     assert!(said.contains("did you mean `vram_gib`?"), "{said}");
-    // What fits the file alone, and nothing else, is the API's to say.
+    // The client checks only what the file alone decides; the API checks the rest.
     let _ = write(Path::new(&folder), &[("stoke.toml", "name = \"F\"\n")]);
     assert!(refusal(&stack, &["deploy", &folder]).contains("/name"), "{said}");
     let said = refusal(&stack, &["run", &folder, "--input", "{\"n\": \"one\"}"]);
@@ -133,7 +134,7 @@ async fn endpoints_with_clashing_libraries_run_side_by_side_in_one_worker() {
     let meeting = meeting::folder().unwrap();
     let gate = meeting.path().join("gate");
     meeting::pipe(&gate).unwrap();
-    // Each can only open it while the other does.
+    // Each job can open the pipe only while the other does.
     let source = |mode: &str| {
         format!(
             "import numpy\nfrom stokehold import endpoint\n\n@endpoint\ndef f(gate: str) -> str:\n    open(gate, {mode:?}).close()\n    return numpy.__version__\n"
@@ -152,7 +153,7 @@ async fn endpoints_with_clashing_libraries_run_side_by_side_in_one_worker() {
     assert_eq!((&old["result"], &new["result"]), (&json!("1.26.4"), &json!("2.4.0")), "{old}\n{new}");
 }
 
-/// Answers with how many of its jobs ran at once, or reports its progress ten times a second.
+/// Returns the number of its jobs that ran at once, or reports progress ten times per second.
 const RUNPOD: &str = r#"
 import asyncio
 import runpod
@@ -201,7 +202,7 @@ async fn a_runpod_script_needs_no_setting_to_run_jobs_at_once_and_all_of_its_pro
     }
 }
 
-/// Waits in its first attempt until it is killed; the second finds the mark that the first has left.
+/// The first attempt waits until it is killed; the second finds the first one's mark.
 const SLOW_ONCE: &str = r#"
 import os
 import triton_python_backend_utils as pb_utils
@@ -244,7 +245,7 @@ async fn a_real_triton_answers_and_when_it_dies_it_is_started_again_and_the_job_
     let job = api.submit("slow-once", input).await;
     let waiting = gate.clone();
     assert_eq!(tokio::task::spawn_blocking(move || fs::read_to_string(waiting)).await.unwrap().unwrap(), "here");
-    // Both Tritons are called the same; this one's backend has its own folder.
+    // Both Tritons have the same process name; the backend of this one has its own folder.
     let tritons = stack.children("/bin/tritonserver");
     assert!(!tritons.is_empty());
     for triton in tritons {
@@ -278,7 +279,7 @@ async fn a_version_is_tried_on_a_part_of_the_jobs_and_taken_back() {
     assert!(refusal(&stack, &["endpoints", "rollback", "say"]).contains("current before say@1"));
 }
 
-/// Says which process it is; with a gate, opens that and answers never.
+/// Returns its process id; with a gate, opens the gate and never answers.
 const PATIENT_SERVER: &str = r#"
 import json, os, sys, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

@@ -1,4 +1,4 @@
-//! The stack as one: the built binaries, real Redis, real store, real Python, real kills.
+//! The whole stack: the built binaries, real Redis, real store, real Python, real kills.
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 mod api;

@@ -1,4 +1,4 @@
-//! What every recipe of the Makefile has in its environment.
+//! The environment of the Makefile's recipes.
 
 use std::path::Path;
 use std::process::Command;

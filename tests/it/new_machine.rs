@@ -1,4 +1,4 @@
-//! What makes a worker of a machine: `stoke worker check` and `stoke worker install`.
+//! Installation of a worker on a machine: `stoke worker check` and `stoke worker install`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -9,7 +9,7 @@ use stokehold_tests::stack::stoke_binary;
 
 const TOKEN: &str = "jt_verysecret";
 
-/// `stoke worker` with these arguments, and of our variables with these alone.
+/// Runs `stoke worker` with these arguments, and with only these of our variables.
 fn worker(args: &[&str], env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(stoke_binary());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("STOKE_") && name != "STOKE_UV") {
@@ -64,7 +64,7 @@ fn only_root_can_read_the_join_token_that_is_installed() {
     let unit = below("etc/systemd/system/stoke-worker.service");
     assert!(mode(&unit) == 0o644 && !std::fs::read_to_string(&unit).unwrap().contains(TOKEN));
 
-    // An upgrade needs no token, and a change does.
+    // An upgrade needs no token, a change of settings does.
     std::fs::remove_file(&unit).unwrap();
     assert!(install(&[], &[]).status.success() && unit.exists());
     assert!(std::fs::read_to_string(&settings).unwrap().contains(TOKEN));

@@ -1,4 +1,4 @@
-//! A job that kills whatever runs it.
+//! A job that kills every process that runs it.
 
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -14,7 +14,7 @@ async fn a_poison_job_ends_after_three_crashes_on_two_workers_and_costs_the_othe
     let first = stack.start_worker("first", &[]);
     let poison = api.submit("poison", json!({"deadly": true})).await;
     let others = api.submit_many("poison", (0..50).map(|_| json!({}))).await;
-    // Two crashes on one worker; whatever comes next is on another.
+    // Two crashes on one worker; the next attempt is on another.
     api.running(&poison, 2).await;
     let _second = stack.start_worker("second", &[]);
     signal(first.pid(), Signal::SIGTERM);

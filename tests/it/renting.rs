@@ -1,4 +1,4 @@
-//! Machines are rented for the work that there is, and what they cost is what the provider charges.
+//! Instances are rented for the available work, and their cost is the provider's charge.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use stokehold_tests::stack::Stack;
 
 use crate::api::{self, Api};
 
-/// Each needs more of a card than the one before it, GiB.
+/// Each endpoint needs more GPU memory (GiB) than the one before it.
 const ENDPOINTS: [(&str, u32); 4] = [("sketch", 6), ("draw", 10), ("write", 20), ("film", 40)];
 
 fn deploy(stack: &Stack, dir: &std::path::Path) {
@@ -22,7 +22,7 @@ fn deploy(stack: &Stack, dir: &std::path::Path) {
     }
 }
 
-/// Looks until it is as it should be. No signal crosses processes for this.
+/// Repeats `look` until it returns a value. No signal crosses processes for this.
 async fn until<T>(what: &str, stack: &Stack, look: impl AsyncFn() -> Option<T>) -> T {
     for _ in 0..4_000 {
         if let Some(found) = look().await {
@@ -52,7 +52,7 @@ async fn machines_are_rented_to_fit_are_given_back_and_cost_what_the_provider_ch
     let nobody = async || machines().await.is_empty().then_some(());
     until("machines stay", &stack, nobody).await;
 
-    // The provider's ledger is its own: nothing of it was reckoned by whoever rents.
+    // The provider keeps its own ledger, which does not depend on the renter's accounting.
     let state: Value = reqwest::get(format!("{}/_fake/state", stack.fake_vast())).await.unwrap().json().await.unwrap();
     assert_eq!(state["instances"], json!([]), "nothing is rented any more");
     let spent = state["spent_usd"].as_f64().unwrap();
@@ -67,7 +67,7 @@ async fn machines_are_rented_to_fit_are_given_back_and_cost_what_the_provider_ch
     assert_eq!(Some(rows), costs["total"]["total_usd_micros"].as_u64(), "what each endpoint cost is all of it");
     assert!(direct > 0 && (direct as f64) / 1e6 < total, "booting and idling cost something too");
 
-    // Every machine that was rented could run something that waited, and each step has its reason.
+    // Every rented instance could run a waiting job, and each action has its reason.
     let history = history::read(&dir.path().join("autoscaler.jsonl")).unwrap();
     let rented = |step: &stokehold_autoscaler::Step| match &step.action {
         Action::Rent { offer, .. } => Some(offer.clone()),

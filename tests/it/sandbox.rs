@@ -1,4 +1,4 @@
-//! Handlers that want more than their jobs, and what they get of it.
+//! Handlers that try to exceed their rights, and what they obtain.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ struct Prison {
 }
 
 impl Prison {
-    /// `None` where this machine has no bubblewrap: `make test` says where it looks for one.
+    /// A prison, or `None` where this machine has no bubblewrap: `make test` sets where to find one.
     #[expect(clippy::print_stderr, reason = "whoever reads the log is to know what was not tested")]
     fn at_l2() -> Option<Self> {
         let bwrap = PathBuf::from(
@@ -35,7 +35,7 @@ impl Prison {
         Self::by(&[], env)
     }
 
-    /// Started by a program that goes on as the stack.
+    /// A stack started through a program that becomes it.
     fn by(prefix: &[String], env: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let stack = api::start_as(prefix, dir.path(), &["--slots", "2"], env);
@@ -44,7 +44,7 @@ impl Prison {
         Self { stack, api, dir }
     }
 
-    /// As the handler found itself.
+    /// Checks that the handler found no capability.
     fn has_no_capability(&self, user: &Value) {
         let none = json!("0000000000000000");
         for set in ["CapPrm", "CapEff", "CapBnd"] {
@@ -72,7 +72,7 @@ async fn at_l2_a_hostile_handler_gets_nowhere() {
     std::fs::write(&secret, "of the worker").unwrap();
     let secret = secret.to_str().unwrap();
 
-    // Its worker's token, its files, and other tenants' files, are not there.
+    // Its worker's token and files, and other tenants' files, are not visible.
     assert_eq!(prison.got("token", "jt_").await, json!([]));
     for path in [secret, "/etc/shadow", "/root/.bashrc", "/proc/1/environ", "/proc/2/root/etc/shadow"] {
         let got = prison.got("read", path).await;
@@ -80,20 +80,20 @@ async fn at_l2_a_hostile_handler_gets_nowhere() {
         assert!(got.contains("Error") || !got.contains("of the worker") && !got.contains("root:"), "{path}: {got}");
         assert!(path.starts_with("/proc") || got.contains("Error"), "{path}: {got}");
     }
-    // Nor is any network.
+    // There is no network either.
     let api = prison.stack.url.strip_prefix("http://").unwrap();
     for address in [api, "169.254.169.254:80", "1.1.1.1:53"] {
         let got = prison.got("connect", address).await;
         assert!(got.as_str().unwrap().contains("Error"), "{address}: {got}");
     }
-    // What others share with it, it cannot change.
+    // It cannot change the files that it shares with others.
     for path in [secret, "/usr/bin/true", "/etc/passwd", "/sys/kernel/uevent_helper", "main.py"] {
         let got = prison.got("write", path).await;
         assert!(got.as_str().unwrap().contains("Error"), "{path}: {got}");
     }
     let poisoned = prison.got("environment", "").await;
     assert!(poisoned.as_str().unwrap().contains("Error"), "{poisoned}");
-    // Others' processes are not there to be killed or looked into.
+    // Processes of others cannot be killed or inspected.
     let worker = prison.stack.workers()[0];
     let killed = prison.got("signal", &worker.to_string()).await;
     assert!(killed.as_str().unwrap().starts_with("ProcessLookupError"), "{killed}");
@@ -123,7 +123,7 @@ async fn a_handler_that_fills_the_disk_is_stopped_at_its_share() {
     let prison = Prison::new(&[("STOKE_SCRATCH_BYTES", "67108864")]);
     let ended = prison.attempt("fill", "").await;
     assert_eq!(ended["error"]["message"], "the handler used more than 64 MiB of scratch space", "{ended}");
-    // What it left went with it.
+    // Its leftovers are gone.
     assert!(prison.got("connect", "127.0.0.1:9").await.as_str().unwrap().contains("Error"));
 }
 
@@ -131,7 +131,7 @@ async fn a_handler_that_fills_the_disk_is_stopped_at_its_share() {
 async fn at_l2_no_link_leads_a_result_out_and_nothing_outlives_its_job() {
     let Some(prison) = Prison::at_l2() else { return };
     let left = prison.got("outlive", "").await;
-    // It is gone a moment after the runner has nothing to do.
+    // The process ends a moment after the runner has nothing to do.
     let is_there = || !prison.stack.children(left.as_str().unwrap()).is_empty();
     for _ in 0..1_000 {
         if !is_there() {
@@ -140,7 +140,7 @@ async fn at_l2_no_link_leads_a_result_out_and_nothing_outlives_its_job() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     assert!(!is_there());
-    // Where its input's files are, it may write; beside them lie those of other jobs.
+    // The folder of its input's files is writable; the folders of other jobs are beside it.
     let note = prison.dir.path().join("note.txt");
     std::fs::write(&note, "quiet").unwrap();
     let _ = prison.stack.stoke_ok(&["deploy", &api::handler("shout.py")]);
@@ -170,13 +170,14 @@ async fn at_l1_files_and_debuggers_are_kept_away_without_namespaces() {
     assert_eq!(prison.got("connect", api).await, json!("PermissionError 1"));
 }
 
-/// Landlock does not look at a socket's path. What listens on one is out of reach, and a Redis takes no command without its password.
+/// Landlock does not check the path of a socket. Listening sockets are out of reach nevertheless, and Redis accepts no
+/// command without its password.
 #[tokio::test(flavor = "multi_thread")]
 async fn at_l1_no_handler_is_a_client_of_redis() {
     let prison = Prison::new(&[("STOKE_SANDBOX", "L1")]);
     let socket = prison.dir.path().join("redis/redis.sock");
     if !socket.exists() {
-        // Of the other topologies, Redis is not the stack's own.
+        // In the other topologies Redis is not the stack's own.
         return;
     }
     let got = prison.got("redis", socket.to_str().unwrap()).await;
@@ -190,7 +191,7 @@ async fn at_l1_no_handler_is_a_client_of_redis() {
     }
 }
 
-/// Whatever the level, root's rights end before the handler begins.
+/// At every level, root's rights end before the handler begins.
 #[tokio::test(flavor = "multi_thread")]
 async fn as_root_no_handler_is_root() {
     if !nix::unistd::Uid::effective().is_root() {
@@ -206,7 +207,7 @@ async fn as_root_no_handler_is_root() {
             let got = prison.got("read", path).await;
             assert!(got.as_str().unwrap().contains("Error"), "{path}: {got}");
         }
-        // Landlock does not look at who changes rights, owners and times.
+        // Landlock does not check changes of permissions, owners and times.
         let outside = tempfile::tempdir().unwrap();
         let open = outside.path().join("open");
         std::fs::set_permissions(outside.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -218,7 +219,7 @@ async fn as_root_no_handler_is_root() {
     }
 }
 
-/// What a root worker cannot give up it names, and gives up the rest.
+/// A root worker names the rights that it cannot give up, and gives up the rest.
 #[tokio::test(flavor = "multi_thread")]
 async fn as_root_without_users_to_give_handlers_have_no_capability() {
     if !nix::unistd::Uid::effective().is_root() {
@@ -263,7 +264,7 @@ async fn at_l1_without_a_network_no_unix_socket_is_reached_by_its_name() {
     assert!(listener.accept().is_err() && receiver.recv(&mut [0; 16]).is_err());
 }
 
-/// What a run makes of its endpoint's folders decides nothing about where the worker writes another run's files.
+/// Changes that a run makes to its endpoint's folders do not affect where the worker writes another run's files.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_run_leads_the_files_of_another_out() {
     let prisons = [Some(Prison::new(&[("STOKE_SANDBOX", "L1")])), Prison::at_l2()];

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::api::{self, Api};
 
-/// Seconds that the schedule ticks: two minutes with `STOKE_FULL_SIZE`.
+/// Duration of the schedule in seconds: two minutes with `STOKE_FULL_SIZE`.
 fn seconds() -> u64 {
     if std::env::var_os("STOKE_FULL_SIZE").is_some() { 120 } else { 12 }
 }
@@ -26,7 +26,7 @@ async fn one_job_per_tick_on_three_replicas_also_when_one_is_killed() {
     loop {
         let now = api.get(&path).await;
         if now["ticks"].as_u64().unwrap() >= ticks / 2 {
-            // SIGKILL, in the middle of whatever it does.
+            // SIGKILL at an arbitrary moment.
             drop(third.take());
         }
         if now["ticks"].as_u64().unwrap() >= ticks {
@@ -55,7 +55,7 @@ async fn one_job_per_tick_on_three_replicas_also_when_one_is_killed() {
     drop(second);
 }
 
-/// Both in the same hour or in two that follow one another.
+/// Seconds between two times that are in the same hour or in two consecutive ones.
 fn seconds_between(first: &str, last: &str) -> u64 {
     let of = |text: &str| -> u64 {
         let part = |from: usize| text[from..from + 2].parse::<u64>().unwrap();

@@ -1,4 +1,5 @@
-//! A secret from `stoke secret set` to the handler that names it, and to nobody else: a canary that is looked for everywhere.
+//! A secret from `stoke secret set` to the handler that names it, and nowhere else: a canary that is searched for
+//! everywhere.
 
 use std::fs;
 use std::io::Write as _;
@@ -22,7 +23,7 @@ fn set(stack: &Stack, name: &str, value: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A folder of this handler, that names these secrets.
+/// A folder with this handler, which names these secrets.
 fn folder(at: &Path, handler: &str, manifest: &str) -> String {
     fs::create_dir_all(at).unwrap();
     fs::copy(api::handler(handler), at.join("main.py")).unwrap();
@@ -36,7 +37,7 @@ fn refusal(stack: &Stack, args: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// The files below `folder` that hold the canary.
+/// The files below `folder` that contain the canary.
 fn holders(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -87,7 +88,7 @@ async fn a_secret_reaches_the_handler_that_names_it_and_nobody_else() {
     let died = end("exit").await;
     assert!(died["error"]["stderr"].as_str().unwrap().contains("dying with ***"), "{died}");
 
-    // Redis' files, the object store, the worker's scratch space, its environments: and what all of them have printed.
+    // Redis' files, the object store, the worker's scratch space, its environments, and the output of all of them.
     assert_eq!(holders(&data), Vec::<String>::new());
     let said = stack.log();
     assert!(said.contains("secret set") && !said.contains(CANARY));
@@ -110,7 +111,7 @@ async fn a_model_that_stays_loaded_gets_them_and_one_that_is_gone_is_said_to_be(
         workers["workers"].to_string().contains("secretive@1")
     };
     while !loaded().await {
-        // There is no signal for this across processes.
+        // No signal crosses processes for this.
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     let _ = stack.stoke_ok(&["secret", "delete", "API_TOKEN"]);

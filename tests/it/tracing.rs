@@ -16,10 +16,10 @@ use tokio::time::sleep;
 
 use crate::api::{self, Api};
 
-/// Most looks at what is to come, 20 ms each.
+/// Maximum number of polls, 20 ms each.
 const LOOKS: usize = 3_000;
 
-/// The headers `traceparent` that came with webhooks, by webhook.
+/// The `traceparent` headers of the received webhooks, by webhook.
 type Got = Arc<Mutex<BTreeMap<String, String>>>;
 
 async fn receiver() -> (u16, Got) {
@@ -50,7 +50,7 @@ fn stack(port: u16) -> (Stack, TempDir) {
     (stack, dir)
 }
 
-/// A span as OTLP/JSON has it.
+/// A span in OTLP/JSON.
 #[derive(Debug)]
 struct Span {
     trace_id: String,
@@ -87,7 +87,7 @@ async fn trace_of(stack: &Stack, job: &str) -> Vec<Span> {
         if delivery["deliveries"][0]["state"] == "delivered" {
             return spans(&serde_json::from_str(&stack.stoke_ok(&["get", job, "--trace", "--json"])).unwrap());
         }
-        // There is no signal for this across processes.
+        // No signal crosses processes for this.
         sleep(Duration::from_millis(20)).await;
     }
     panic!("the webhook of {job} was not delivered\n{}", stack.log_tail());
@@ -170,6 +170,6 @@ async fn log_lines_about_a_job_name_it_and_its_trace() {
     let line = log.lines().find(|line| line.contains("attempt failed")).expect("the worker tells of a failed attempt");
     let line: Value = serde_json::from_str(&line[line.find('{').unwrap()..]).unwrap();
     assert_eq!(line["fields"]["job.id"], id, "{line}");
-    // A job without a caller's trace is the trace of its own id.
+    // A job without a caller's trace has the trace of its own id.
     assert_eq!((&line["span"]["job.id"], &line["span"]["trace.id"]), (&json!(id), &json!(id)), "{line}");
 }

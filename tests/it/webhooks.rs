@@ -1,4 +1,4 @@
-//! Webhooks from the real stack, checked by those who know nothing of it: the official verifiers of Standard Webhooks.
+//! Webhooks from the real stack, checked by independent implementations: the official verifiers of Standard Webhooks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -18,13 +18,13 @@ use tokio::time::sleep;
 
 use crate::api::{self, Api, root};
 
-/// How long a slow receiver takes.
+/// Response time of a slow receiver.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// Most looks at a delivery that is to come, 20 ms each.
+/// Maximum number of polls for a delivery, 20 ms each.
 const LOOKS: usize = 3_000;
 
-/// What a receiver answers. The last one holds for ever.
+/// A receiver's response. The last plan is repeated.
 #[derive(Clone)]
 enum Plan {
     Answer(u16),
@@ -32,7 +32,7 @@ enum Plan {
     Redirect(String),
 }
 
-/// A webhook as it came.
+/// A webhook as received.
 #[derive(Clone)]
 struct Got {
     headers: BTreeMap<String, String>,
@@ -94,7 +94,7 @@ async fn receive(State(receiver): State<Arc<Receiver>>, headers: HeaderMap, body
     }
 }
 
-/// A stack whose webhooks may go to these receivers, and are tried again soon.
+/// A stack that may send webhooks to these receivers, with short pauses between attempts.
 fn stack(receivers: &[&Receiver]) -> (Stack, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let ports: Vec<String> = receivers.iter().map(|receiver| receiver.port.to_string()).collect();
@@ -129,7 +129,7 @@ fn secret(stack: &Stack) -> String {
     stoke_json(stack, &["webhook", "secret"])["secret"].as_str().unwrap().to_owned()
 }
 
-/// A job's deliveries, once there are as many as wanted and each has come to its end.
+/// A job's deliveries, once their number is `wanted` and each has ended.
 async fn deliveries(stack: &Stack, api: &Api, job: &str, wanted: usize) -> Vec<Value> {
     let path = format!("/v1/webhooks/deliveries?job={job}");
     for _ in 0..LOOKS {
@@ -138,23 +138,23 @@ async fn deliveries(stack: &Stack, api: &Api, job: &str, wanted: usize) -> Vec<V
         if found.len() == wanted && found.iter().all(|one| one["state"] != "pending") {
             return found.clone();
         }
-        // There is no signal for this across processes.
+        // No signal crosses processes for this.
         sleep(Duration::from_millis(20)).await;
     }
     panic!("{:#}\n{}", api.get(&path).await, stack.log_tail());
 }
 
-/// A delivery's tries, as the log tells of them.
+/// A delivery's attempts according to its log.
 fn story(delivery: &Value) -> Value {
     delivery["tries"].as_array().unwrap().iter().map(|tried| json!([tried["status"], tried["error"]])).collect()
 }
 
-/// A webhook, with a secret, that a verifier takes or does not.
+/// A webhook and a secret, and whether a verifier must accept it.
 fn case(got: &Got, secret: &str, good: bool) -> Value {
     json!({"headers": got.headers, "body": got.body, "type": got.event(), "secret": secret, "good": good})
 }
 
-/// What came, which must be taken, and what might be made of it, which must not.
+/// The received webhooks, which must be accepted, and forged variants, which must not.
 fn cases(got: &[Got], secret: &str) -> Vec<Value> {
     let other = format!("whsec_{}", "A".repeat(43) + "=");
     let mut cases: Vec<Value> = Vec::new();
@@ -182,7 +182,7 @@ fn cases(got: &[Got], secret: &str) -> Vec<Value> {
     cases
 }
 
-/// Lets a verifier say what it takes. It prints how many cases it has judged.
+/// Runs a verifier on the cases. It prints the number of cases that it has checked.
 fn judge(cases: &[Value], dir: &Path, command: impl FnOnce(&Path) -> Command) {
     let file = dir.join("cases.json");
     std::fs::write(&file, json!(cases).to_string()).unwrap();
@@ -192,7 +192,7 @@ fn judge(cases: &[Value], dir: &Path, command: impl FnOnce(&Path) -> Command) {
     assert_eq!(text(&output.stdout), cases.len().to_string());
 }
 
-/// The official verifiers for Python and JavaScript, and the JavaScript SDK's own.
+/// Runs the official verifiers for Python and JavaScript, and the JavaScript SDK's own.
 fn judge_all(cases: &[Value], dir: &Path) {
     let python = std::env::var("STOKE_TEST_HOOKS_PYTHON").expect("`make it` names a Python with standardwebhooks");
     judge(cases, dir, |file| {
@@ -241,7 +241,7 @@ async fn a_bad_receiver_gets_it_in_the_end_and_every_verifier_takes_it() {
     let shown = stack.stoke_ok(&["webhook", "get", id]);
     assert!(shown.contains("delivered") && shown.contains("redirects are not followed"), "{shown}");
 
-    // Every event there is, of a job that says something on its way.
+    // Every event, of a job that reports progress.
     let all = ["job.started", "job.output", "job.progress", "job.completed"];
     let job = submit(&api, &receiver, &all).await;
     let told = deliveries(&stack, &api, &job, 4).await;
@@ -264,7 +264,7 @@ async fn a_rotation_a_replay_and_a_receiver_that_is_gone() {
     let new = rotated["secret"].as_str().unwrap();
     assert!(new != old && rotated["previous"] == old && rotated["previous_until"].is_string(), "{rotated}");
 
-    // The same message again, signed with both secrets now.
+    // The same message again, now signed with both secrets.
     let id = first["id"].as_str().unwrap();
     let replayed = stoke_json(&stack, &["webhook", "replay", id]);
     assert_eq!((&replayed["id"], &replayed["state"]), (&first["id"], &json!("pending")));
@@ -276,7 +276,7 @@ async fn a_rotation_a_replay_and_a_receiver_that_is_gone() {
     judged.extend(cases(&got[1..], new));
     judged.extend([case(&got[0], &old, true), case(&got[0], new, false)]);
 
-    // This one says that it is gone.
+    // This receiver answers that it is gone.
     let job = submit(&api, &receiver, &["job.completed"]).await;
     let disabled = deliveries(&stack, &api, &job, 1).await.remove(0);
     assert_eq!((&disabled["state"], &disabled["next_try_at"]), (&json!("disabled"), &Value::Null));
@@ -322,7 +322,7 @@ async fn a_webhook_to_the_inside_is_refused_on_submit() {
         let stderr = String::from_utf8_lossy(&said.stderr).into_owned();
         assert!(!said.status.success() && stderr.contains(why), "{url}: {stderr}");
     }
-    // And inside a stack that may send to private addresses, what a cloud keeps at a link-local one stays out of reach.
+    // Even in a stack that may send to private addresses, a cloud's link-local metadata address stays out of reach.
     let (stack, _dir) = self::stack(&[&*Receiver::start([Plan::Answer(200)]).await]);
     let url = "http://169.254.169.254/";
     let said = stack.stoke(&["submit", "count", "--input", r#"{"to": 1}"#, "--webhook", url]);

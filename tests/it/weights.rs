@@ -1,4 +1,5 @@
-//! Weights from where their author has them to the handler that opens them, with a server in between that breaks off, changes and refuses.
+//! Weights from their author's server to the handler that opens them, with a server in between that disconnects,
+//! changes and refuses.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,23 +14,23 @@ use stokehold_tests::stack::Stack;
 
 use crate::api::{self, Api};
 
-/// Larger than one range of a download is asked for.
+/// Larger than one range of a download.
 const SIZE: usize = 40 << 20;
 
 #[derive(Default)]
 struct Shelf {
     files: BTreeMap<String, Vec<u8>>,
-    /// Answers that are still to break off in their middle.
+    /// Number of responses that still have to break off in the middle.
     cuts: u32,
-    /// Nothing is sent until it is let go.
+    /// Whether responses are held back until they are released.
     is_held: bool,
-    /// What has to be shown, if anything has.
+    /// The required token, if any.
     token: Option<String>,
     /// `<method> <path> <first byte of the range>` of each request.
     asked: Vec<String>,
 }
 
-/// A server of files that knows ranges, and speaks as a model hub does below `/org/model`.
+/// A file server that supports ranges, and behaves like a model hub below `/org/model`.
 #[derive(Clone)]
 pub(crate) struct Origin {
     pub(crate) url: String,
@@ -44,7 +45,7 @@ impl Origin {
         std::thread::spawn(move || {
             for connection in listener.incoming().map_while(Result::ok) {
                 let origin = served.clone();
-                // A client that hangs up is none of this test's business.
+                // A client that disconnects does not matter to this test.
                 std::thread::spawn(move || origin.serve(connection).ok());
             }
         });
@@ -146,7 +147,7 @@ fn json_answer(value: &Value) -> (String, Vec<u8>, bool) {
     (head, body, false)
 }
 
-/// By the program of the system: this crate hashes nothing else.
+/// SHA-256 computed by the system's program: this crate hashes nothing else.
 fn sha256(bytes: &[u8]) -> String {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(bytes).unwrap();
@@ -154,7 +155,7 @@ fn sha256(bytes: &[u8]) -> String {
     String::from_utf8(said.stdout).unwrap()[..64].to_owned()
 }
 
-/// As a library would have saved them.
+/// A file as a library would have saved it.
 fn safetensors(size: usize, seed: u8) -> Vec<u8> {
     let header = format!(r#"{{"w":{{"dtype":"U8","shape":[{size}],"data_offsets":[0,{size}]}}}}"#);
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
@@ -178,7 +179,7 @@ async fn end(api: &Api, endpoint: &str, input: Value) -> Value {
     api.ended(&api.submit(endpoint, input).await).await
 }
 
-/// A stack whose worker has an empty cache of its own, and shuts its handlers in.
+/// A stack whose worker has a separate empty cache, and sandboxes its handlers.
 fn stack(dir: &Path) -> Stack {
     let cache = dir.join("cache").to_string_lossy().into_owned();
     api::start_with(&dir.join("data"), &[], &[("STOKE_SANDBOX", "auto"), ("STOKE_CACHE_DIR", &cache)])
@@ -206,7 +207,7 @@ async fn a_download_that_is_cut_three_times_goes_on_and_a_wrong_one_is_never_ser
     let resumed = asked.iter().filter(|one| !one.ends_with(" 0") && !one.ends_with(&format!(" {}", 32 << 20)));
     assert_eq!(resumed.count(), 3, "each went on where it was cut: {asked:?}");
 
-    // Another endpoint of the same file fetches nothing, and has the same file.
+    // Another endpoint with the same file fetches nothing, and gets the same file.
     let package = folder(
         &dir.path().join("b"),
         &format!("name = \"b\"\n[[weights]]\nsource = \"{url}\"\npath = \"deep/m.safetensors\"\nsha256 = \"{sha}\"\n"),
@@ -218,7 +219,7 @@ async fn a_download_that_is_cut_three_times_goes_on_and_a_wrong_one_is_never_ser
     assert_eq!(second["result"]["inodes"], first["result"]["inodes"]);
     assert_eq!(origin.with(|shelf| shelf.asked.clone()), Vec::<String>::new());
 
-    // What is there now is not what was pinned.
+    // The current file is not the pinned one.
     let other = safetensors(SIZE, 2);
     let wrong = format!("{}/other.safetensors", origin.url);
     origin.put("/other.safetensors", &bytes);
@@ -361,7 +362,7 @@ async fn a_card_works_for_others_while_weights_come_in() {
     origin.with(|shelf| (shelf.is_held, shelf.asked) = (true, Vec::new()));
     let large = api.submit("large", json!({})).await;
     while origin.with(|shelf| shelf.asked.is_empty()) {
-        // The worker is another process: that it asks is all there is to see.
+        // The worker is another process: its requests are all that is visible.
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     let other = end(&api, "other", json!({})).await;
