@@ -1,4 +1,5 @@
-//! `chaos`: run the product under faults and judge it; judge a history that was kept; serve the store of a run.
+//! `chaos`: runs the product under faults and checks the result; checks the history of a kept run; serves the store of
+//! a run.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,20 +20,20 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Run the system under faults, and judge what its witnesses wrote down
+    /// Run the system under faults, and check the journals of its witnesses
     Run(RunArgs),
     /// Gate B: several seeds, each beside the same load without faults
     Nightly(NightlyArgs),
     /// Gate E: every planted bug must be caught; STOKE_BIN names a `stoke` that was built with them
     Mutants {
-        /// Only these
+        /// Names of the bugs [default: all]
         names: Vec<String>,
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Judge the history of a run that was kept
+    /// Check the history of a kept run
     Replay {
-        /// The run's directory
+        /// Directory of the run
         dir: PathBuf,
         /// Print one JSON document
         #[arg(long)]
@@ -50,22 +51,23 @@ enum Verb {
 
 #[derive(clap::Args)]
 struct RunArgs {
-    /// What everything is drawn from [default: a new one]
+    /// Seed of all random choices [default: a new one]
     #[arg(long)]
     seed: Option<u64>,
-    /// Jobs, lines of batches included
+    /// Number of jobs, including lines of batches
     #[arg(long, default_value_t = 10_000)]
     jobs: u64,
-    /// How long the load takes, seconds
+    /// Duration of the load, in seconds
     #[arg(long, default_value_t = 75)]
     seconds: u64,
-    /// Which faults
+    /// Set of faults
     #[arg(long, value_enum, default_value_t = Gate::A)]
     faults: Gate,
-    /// The `stoke` of an earlier release: everything begins with it, and is rolled to STOKE_BIN's, back, and forward again
+    /// A `stoke` of an earlier release: every process starts with it, and is rolled to STOKE_BIN's release, back, and
+    /// forward again
     #[arg(long, value_name = "FILE")]
     before: Option<PathBuf>,
-    /// Where to keep everything [default: a temporary directory, kept only if something is broken]
+    /// Directory for all files [default: a temporary directory, kept only if something is broken]
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Print one JSON document
@@ -75,16 +77,16 @@ struct RunArgs {
 
 #[derive(clap::Args)]
 struct NightlyArgs {
-    /// How many seeds
+    /// Number of seeds
     #[arg(long, default_value_t = 5)]
     seeds: u64,
-    /// The first of them [default: a new one]
+    /// First seed [default: a new one]
     #[arg(long)]
     from: Option<u64>,
-    /// Jobs of each
+    /// Number of jobs per seed
     #[arg(long, default_value_t = 100_000)]
     jobs: u64,
-    /// How long the load of each takes, seconds
+    /// Duration of each load, in seconds
     #[arg(long, default_value_t = 240)]
     seconds: u64,
 }
@@ -110,7 +112,7 @@ impl Gate {
     }
 }
 
-/// Ends with one line that says what is wrong: a log is read from its end, where a backtrace would be in the way.
+/// Prints the error as one line at the end of the log, without a backtrace.
 #[tokio::main(worker_threads = 2)]
 #[expect(clippy::print_stderr, reason = "the verdict")]
 async fn main() -> ExitCode {
