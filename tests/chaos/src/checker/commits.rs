@@ -1,17 +1,17 @@
-//! Leases, fences and what was committed under them: I4, I5, I7, I8, I9, I10, I19.
+//! Leases, fences and the results committed under them: I4, I5, I7, I8, I9, I10, I19.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Findings;
 use super::view::{View, attempts, counter};
 
-/// A run may have begun this long after its cancel: its worker learns of it with the next heartbeat.
+/// A run may begin this long after its job's cancel: the worker learns of the cancel with the next heartbeat.
 const CANCEL_GRACE_NS: u64 = 5_000_000_000;
 
-/// How long urgent work may wait while other work starts.
+/// Maximum time that urgent work may wait while other work starts.
 const URGENT_MS: u64 = 1_000;
 
-/// One success at most, and no attempt after it.
+/// A job has at most one success, and no attempt after it.
 pub(super) fn i4_one_commit(view: &View<'_>, found: &mut Findings) {
     for (id, job, last) in view.finals() {
         let attempts = attempts(last);
@@ -30,7 +30,7 @@ pub(super) fn i4_one_commit(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// Whatever was committed was run, by that job, in that attempt, to its end, and lies where it was said to lie.
+/// Every committed result was run by that job, in that attempt, to its end, and is stored at its recorded place.
 pub(super) fn i5_commit_has_its_run(view: &View<'_>, found: &mut Findings) {
     view.broken_runs.iter().for_each(|broken| found.accuse(|| broken.clone()));
     for (id, _, last) in view.finals().filter(|(_, _, last)| last.text("state") == "succeeded") {
@@ -62,7 +62,8 @@ fn ended_well(end: Option<&crate::history::Event>) -> bool {
     end.is_some_and(|end| end.kind == crate::history::Kind::Ok)
 }
 
-/// No job used up more than its budgets, and each that did not succeed has a reason: its own nature, or a budget that faults used up.
+/// No job exceeded its budgets, and each job that did not succeed has a reason: its own nature, or a budget that faults
+/// used up.
 pub(super) fn i7_attempts_within_budget(view: &View<'_>, found: &mut Findings) {
     let (most_failures, most_lost) = (view.planned("max_attempts"), view.planned("max_infra_attempts"));
     for (id, job, last) in view.finals() {
@@ -72,7 +73,7 @@ pub(super) fn i7_attempts_within_budget(view: &View<'_>, found: &mut Findings) {
             format!("job {id} used {failures} of {most_failures} attempts and {lost} of {most_lost} for lost workers")
         });
         let started = attempts(last).len() as u64;
-        // What a release gave back costs nothing, so that only the journal bounds it.
+        // Attempts that a release gave back cost nothing, so that only the journal bounds them.
         let most = last.number("attempt");
         found.judge(started <= most && job.runs.len() as u64 <= most, || {
             format!(
@@ -96,7 +97,7 @@ pub(super) fn i7_attempts_within_budget(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// An attempt begins when the one before it is over; when all is over, no job stands anywhere.
+/// An attempt begins after the previous one has ended; at the end, no job is left in any index.
 pub(super) fn i8_leases_do_not_overlap(view: &View<'_>, found: &mut Findings) {
     for (id, _, last) in view.finals() {
         for pair in attempts(last).windows(2) {
@@ -118,7 +119,7 @@ pub(super) fn i8_leases_do_not_overlap(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// Every lease has a fence of its own, with a counter above the last; every attempt is started once.
+/// Every lease has its own fence, with a counter above the last; every attempt is started once.
 pub(super) fn i9_fences_grow(view: &View<'_>, found: &mut Findings) {
     for (id, _, last) in view.finals() {
         for pair in attempts(last).windows(2) {
@@ -137,7 +138,7 @@ pub(super) fn i9_fences_grow(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// After an acknowledged cancel nothing of the job begins, and it stays cancelled.
+/// After an acknowledged cancel no attempt of the job begins, and the job stays cancelled.
 pub(super) fn i10_cancelled_stays_cancelled(view: &View<'_>, found: &mut Findings) {
     for (id, job) in &view.jobs {
         let Some(cancelled) = job.cancelled else { continue };
@@ -156,7 +157,7 @@ pub(super) fn i10_cancelled_stays_cancelled(view: &View<'_>, found: &mut Finding
     }
 }
 
-/// While an urgent job is ready, for longer than a second, no other work is leased. Times are Redis's own.
+/// While an urgent job has been ready for longer than a second, no other work is leased. Times are Redis' own.
 pub(super) fn i19_priority(view: &View<'_>, found: &mut Findings) {
     let mut starts: BTreeMap<u64, (&str, &str)> = BTreeMap::new();
     let mut waits = Vec::new();
@@ -173,7 +174,7 @@ pub(super) fn i19_priority(view: &View<'_>, found: &mut Findings) {
         }
     }
     for (id, ready_ms, leased_ms) in waits {
-        // A retry's time in the queue counts its pause as well, and its reap: only the first wait is a plain one.
+        // A retry's time in the queue includes its pause and its reap: only the first wait is a plain one.
         let overtaken = starts.range(ready_ms + URGENT_MS + 1..leased_ms.max(ready_ms + URGENT_MS + 1)).next();
         found.judge(overtaken.is_none(), || {
             let (at_ms, (other, priority)) = overtaken.map_or((0, ("", "")), |(at_ms, other)| (*at_ms, *other));

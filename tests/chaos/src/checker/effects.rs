@@ -1,4 +1,4 @@
-//! What others can see or pay for: batches, webhooks, tenants. I11, I12, I13, I15.
+//! Effects that others can see or pay for: batches, webhooks, tenants. I11, I12, I13, I15.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::Findings;
 use super::view::{View, attempts, is_terminal};
 
-/// accepted = succeeded + failed + cancelled + expired + open at every look; in the end the files have as many lines as the counts
-/// say; and its end is told once.
+/// accepted = succeeded + failed + cancelled + expired + open at every poll; at the end the files have as many lines as
+/// the counts, and the batch's end is reported once.
 pub(super) fn i11_batch_sums(view: &View<'_>, found: &mut Findings) {
     for (id, batch) in &view.batches {
         for poll in batch.polls.iter().chain(&batch.last) {
@@ -35,7 +35,8 @@ pub(super) fn i11_batch_sums(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// Every end that was to be told was told, or given up after all tries; every delivery verifies; one id for each event.
+/// Every end with a webhook was delivered, or given up after all attempts; every delivery verifies; each event has one
+/// id.
 pub(super) fn i12_hooks_delivered(view: &View<'_>, found: &mut Findings) {
     for hook in &view.hooks {
         let id = hook.key.as_deref().unwrap_or_default();
@@ -74,7 +75,7 @@ pub(super) fn i12_hooks_delivered(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// What a message says of a job's end is how it ended; an attempt that is told to have started did.
+/// A message about a job's end matches its actual end; an attempt that is reported as started did start.
 pub(super) fn i13_hooks_are_true(view: &View<'_>, found: &mut Findings) {
     for hook in &view.hooks {
         let (subject, told) = (hook.text("subject"), hook.text("state"));
@@ -97,7 +98,8 @@ pub(super) fn i13_hooks_are_true(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// Whoever asked for what is another tenant's was told that there is nothing; lists and messages hold one's own only.
+/// A request for another tenant's data returned that there is none; lists and messages contain only the tenant's own
+/// data.
 pub(super) fn i15_tenants_are_apart(view: &View<'_>, found: &mut Findings) {
     for cross in view.of("cross") {
         let status = cross.number("status");

@@ -1,4 +1,4 @@
-//! What clients were told of jobs, against what the queue held in the end: I1, I2, I3, I6, I20.
+//! Replies to clients about jobs, compared with the queue's final records: I1, I2, I3, I6, I20.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -8,7 +8,7 @@ use super::Findings;
 use super::view::{View, is_terminal};
 use crate::history::Event;
 
-/// Everything that was acknowledged is there in the end, and has ended.
+/// Every acknowledged job exists at the end, and has ended.
 pub(super) fn i1_nothing_lost(view: &View<'_>, found: &mut Findings) {
     for (key, id) in view.acknowledged() {
         let state = view.jobs.get(id).and_then(|job| job.last).map(|last| last.text("state"));
@@ -36,7 +36,7 @@ pub(super) fn i1_nothing_lost(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// Every job in the end was asked for by a client of that tenant.
+/// Every job at the end was submitted by a client of that tenant.
 pub(super) fn i2_nothing_from_nowhere(view: &View<'_>, found: &mut Findings) {
     for (id, _, last) in view.finals() {
         let (tag, tenant) = (last.text("tag"), last.text("tenant"));
@@ -58,7 +58,7 @@ fn asked(submits: &BTreeMap<&str, super::view::Submit<'_>>, tag: &str, tenant: &
     submits.get(key).is_some_and(|submit| within(submit.jobs) && submit.tenant == tenant)
 }
 
-/// Once anybody has read how a job ended, everybody who asks later reads the same: state and result.
+/// Once a job's end has been read, every later read returns the same state and result.
 pub(super) fn i3_one_end(view: &View<'_>, found: &mut Findings) {
     let lines: BTreeMap<&str, &Value> =
         view.lines().filter_map(|(_, line)| Some((line["job"].as_str()?, line))).collect();
@@ -67,7 +67,7 @@ pub(super) fn i3_one_end(view: &View<'_>, found: &mut Findings) {
         let end = |event: &Event| (event.text("state").to_owned(), event.text("run").to_owned());
         let expected = end(first);
         let mut agrees = |who: &str, told: (String, String)| {
-            // A large result stands in S3, and an answer that only links to it says nothing of its run.
+            // A large result is stored in S3, and a reply that only links to it does not identify its run.
             let same_run = told.1 == expected.1 || told.1.is_empty() || expected.1.is_empty();
             found.judge(told.0 == expected.0 && same_run, || {
                 format!("job {id} was read as {expected:?}, and later by {who} as {told:?}")
@@ -93,7 +93,7 @@ pub(super) fn i3_one_end(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// All answers to one key name the same jobs, and no two jobs came of one.
+/// All replies to one key name the same jobs, and a key created no job twice.
 pub(super) fn i6_one_key_one_set_of_ids(view: &View<'_>, found: &mut Findings) {
     for (key, submit) in view.submits.iter().chain(&view.batch_submits) {
         let sets: BTreeSet<&Vec<&str>> = submit.acks.iter().map(|(_, ids)| ids).collect();
@@ -107,7 +107,7 @@ pub(super) fn i6_one_key_one_set_of_ids(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// No read that began after another came back tells of an earlier time: fewer attempts, or an open job that had ended.
+/// No read that began after another one returned shows an earlier state: fewer attempts, or an open job that had ended.
 pub(super) fn i20_views_are_monotonic(view: &View<'_>, found: &mut Findings) {
     for (id, job) in &view.jobs {
         for pair in job.reads.windows(2) {

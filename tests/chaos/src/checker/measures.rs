@@ -1,4 +1,4 @@
-//! What a run tells beside its verdicts: figures, none of which passes or fails by itself.
+//! Measurements of a run beside its verdicts; none of them passes or fails by itself.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::view::{View, attempts, is_terminal};
 use crate::history::{Event, Kind, tally};
 
-/// The figures of a run.
+/// The measurements of a run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Measures {
     /// The seed.
@@ -18,7 +18,7 @@ pub struct Measures {
     pub ended: BTreeMap<String, u64>,
     /// Faults that landed, by kind.
     pub faults: BTreeMap<String, u64>,
-    /// Acknowledged, and not there or open in the end.
+    /// Acknowledged jobs that are missing or open at the end.
     pub lost: u64,
     /// Handler runs.
     pub runs: u64,
@@ -28,17 +28,17 @@ pub struct Measures {
     pub seconds: f64,
     /// Ended jobs a second over that time.
     pub jobs_per_s: f64,
-    /// From a worker's death, or Redis' return after it, to its jobs being ready again, p99, milliseconds.
+    /// Time from a worker's death, or from Redis' return after it, until its jobs are ready again, p99, milliseconds.
     pub reclaim_p99_ms: Option<u64>,
-    /// How many jobs that is of.
+    /// Number of jobs in that percentile.
     pub reclaimed: u64,
-    /// A 202's time, p99, milliseconds.
+    /// Time of a 202, p99, milliseconds.
     pub accept_p99_ms: Option<u64>,
-    /// A refusal's time, p99, milliseconds.
+    /// Time of a refusal, p99, milliseconds.
     pub refuse_p99_ms: Option<u64>,
 }
 
-/// The figures of a history.
+/// The measurements of a history.
 #[must_use]
 pub fn measure(events: &[Event]) -> Measures {
     let view = View::new(events);
@@ -82,7 +82,7 @@ fn acknowledged(view: &View<'_>) -> u64 {
     view.submits.values().chain(view.batch_submits.values()).map(told).sum()
 }
 
-/// Runs that nothing came of, though their handler did not end them and nobody had called their job off.
+/// Runs without an outcome, although their handler did not end them and their job was not cancelled.
 pub(super) fn wasted(view: &View<'_>) -> u64 {
     let mut committed: BTreeMap<&str, ()> = BTreeMap::new();
     committed.extend(view.finals().map(|(_, _, last)| (last.text("run"), ())));
@@ -95,8 +95,8 @@ pub(super) fn wasted(view: &View<'_>) -> u64 {
     view.runs.iter().filter(is_waste).count() as u64
 }
 
-/// Milliseconds from a worker's kill to each of its leases being taken back; from Redis' return, where Redis was away in between:
-/// without it nothing is taken back, and after it every lease begins anew.
+/// Milliseconds from a worker's kill until each of its leases is reaped, or from Redis' return if Redis was away in
+/// between: without Redis nothing is reaped, and after its return every lease begins anew.
 fn reclaims(view: &View<'_>) -> Vec<u64> {
     let mut killed: BTreeMap<&str, u64> = BTreeMap::new();
     for fault in view.faults.iter().filter(|fault| fault.text("kind") == "kill_worker") {
@@ -116,7 +116,7 @@ fn reclaims(view: &View<'_>) -> Vec<u64> {
     took
 }
 
-/// When Redis went and when it was back, unix milliseconds.
+/// Start and end of Redis' outage, unix milliseconds.
 fn outage(fault: &&Event) -> Option<(u64, u64)> {
     let from = fault.number("wall_ms");
     match fault.text("kind") {
@@ -126,7 +126,7 @@ fn outage(fault: &&Event) -> Option<(u64, u64)> {
     }
 }
 
-/// The nearest-rank percentile; 0 of nothing.
+/// The nearest-rank percentile; 0 if there are no samples.
 pub(super) fn percentile(mut samples: Vec<u64>, part: f64) -> u64 {
     samples.sort_unstable();
     #[expect(

@@ -1,5 +1,5 @@
-//! The checker: pure functions from a history to verdicts. Each invariant is a function of its own, named after it; what it does not
-//! find in the history it cannot excuse.
+//! The checker: pure functions from a history to verdicts. Each invariant has a function named after it. A violation is
+//! excused only by events in the history.
 
 mod commits;
 mod effects;
@@ -15,20 +15,20 @@ pub use measures::{Measures, measure};
 use self::view::View;
 use crate::history::Event;
 
-/// How many problems of one invariant are told in words.
+/// Number of problems per invariant that are described.
 const TOLD: usize = 5;
 
-/// What was found.
+/// Outcome of an invariant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It holds.
+    /// The invariant holds.
     Holds,
-    /// It does not.
+    /// The invariant is broken.
     Broken,
-    /// The history has nothing that could have broken it.
+    /// No event in the history could have broken the invariant.
     Unexercised,
-    /// It is about something that is not there.
+    /// The invariant does not apply to this run.
     NotApplicable,
 }
 
@@ -37,19 +37,19 @@ pub enum Outcome {
 pub struct Verdict {
     /// `I1` to `I27`.
     pub id: &'static str,
-    /// In a few words.
+    /// A short title.
     pub title: &'static str,
-    /// What was found.
+    /// The outcome.
     pub outcome: Outcome,
-    /// How many things were judged.
+    /// Number of checked items.
     pub checked: u64,
-    /// How many were wrong.
+    /// Number of wrong items.
     pub wrong: u64,
-    /// The first of them, or why it is not applicable.
+    /// The first problems, or why the invariant is not applicable.
     pub told: Vec<String>,
 }
 
-/// What one invariant's function collects.
+/// Findings of one invariant's function.
 #[derive(Default)]
 pub(crate) struct Findings {
     checked: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// One thing that was looked at: `problem` says what is wrong with it, if it is.
+    /// Counts one checked item; `problem` describes the violation, if there is one.
     fn judge(&mut self, holds: bool, problem: impl FnOnce() -> String) {
         self.checked += 1;
         if !holds {
@@ -69,7 +69,7 @@ impl Findings {
         }
     }
 
-    /// Something wrong that is none of what is counted.
+    /// Records a violation that is not one of the counted items.
     fn accuse(&mut self, problem: impl FnOnce() -> String) {
         self.judge(false, problem);
     }

@@ -1,4 +1,4 @@
-//! What is true of the whole: processes, Redis, times, waste, metrics. I14, I18, I21 to I27.
+//! Invariants of the whole system: processes, Redis, times, waste, metrics. I14, I18, I21 to I27.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::view::{View, attempts};
 use super::{Findings, measures};
 use crate::history::{Event, Kind, tally};
 
-/// What a drained queue may hold more than a fresh one, which holds nothing: a twentieth, and some counters.
+/// Memory of a drained queue, relative to a fresh, empty one: at most a twentieth more, for some counters.
 const MEMORY_SLACK: f64 = 1.05;
 const MEMORY_SLACK_BYTES: u64 = 4 << 10;
 
@@ -18,7 +18,8 @@ pub(super) fn i14_runners_go_with_their_worker(view: &View<'_>, found: &mut Find
     }
 }
 
-/// Beside what is kept by design, a drained queue holds no key; without that, no more memory than a fresh one.
+/// A drained queue holds no keys except those that are kept by design; without these, it takes no more memory than a
+/// fresh one.
 pub(super) fn i18_drained_is_empty(view: &View<'_>, found: &mut Findings) {
     for event in view.of("final_redis") {
         let left = super::view::texts(&event.v, "left");
@@ -33,7 +34,7 @@ pub(super) fn i18_drained_is_empty(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// A 202 and a refusal come within the plan's bounds at the 99th percentile, faults or not.
+/// A 202 and a refusal arrive within the plan's bounds at the 99th percentile, with or without faults.
 pub(super) fn i21_answers_in_time(view: &View<'_>, found: &mut Findings) {
     let ms = |wanted: fn(&Event) -> bool| -> Vec<u64> {
         view.answers.iter().filter(|answer| wanted(answer)).map(|answer| answer.number("ms")).collect()
@@ -50,7 +51,7 @@ pub(super) fn i21_answers_in_time(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// No submit is tried more often than its plan allows: in a rolling upgrade, as often as the SDKs try by themselves.
+/// No submit is tried more often than its plan allows: in a rolling upgrade, as often as the SDKs retry by themselves.
 pub(super) fn i27_retries_suffice(view: &View<'_>, found: &mut Findings) {
     let most = view.planned("tries_max");
     let tried = tally(view.answers.iter().filter_map(|answer| answer.key.as_deref()));
@@ -59,15 +60,15 @@ pub(super) fn i27_retries_suffice(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// A run that was not committed was ended by its own handler, by a cancel, or by a fault; and a restart of Redis makes no mass
-/// requeue: no lease is taken back before its holder could speak again.
+/// A run that was not committed was ended by its own handler, by a cancel, or by a fault. A restart of Redis causes no
+/// mass requeue: no lease is reaped before its holder could extend it again.
 pub(super) fn i22_waste_is_explained(view: &View<'_>, found: &mut Findings) {
     if view.runs.is_empty() {
         return;
     }
     let (wasted, explained) = (measures::wasted(view), explained(view));
     found.judge(wasted <= explained, || format!("{wasted} runs were wasted, faults explain {explained}"));
-    // Whole seconds of uptime are all that Redis tells: the grace may be that much shorter.
+    // Redis reports only whole seconds of uptime: the grace may be shorter by that much.
     let grace_ms = view.planned("lease_ms").saturating_sub(1_000);
     let ups: Vec<u64> = view.faults.iter().map(|fault| fault.number("redis_up_wall_ms")).filter(|up| *up > 0).collect();
     for (id, _, last) in view.finals() {
@@ -80,12 +81,12 @@ pub(super) fn i22_waste_is_explained(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// How many runs the faults of a run may have cost. A fault says how many runs it can have hit.
+/// Maximum number of runs that the faults may have cost. Each fault records how many runs it can have hit.
 fn explained(view: &View<'_>) -> u64 {
     view.faults.iter().filter(|fault| fault.kind == Kind::Ok).map(|fault| fault.number("runs_at_stake")).sum()
 }
 
-/// Each kind of fault was done as often as planned.
+/// Each kind of fault occurred as often as planned.
 pub(super) fn i23_faults_landed(view: &View<'_>, found: &mut Findings) {
     let landed = tally(view.faults.iter().filter(|fault| fault.kind == Kind::Ok).map(|fault| fault.text("kind")));
     let planned = view.plan.and_then(|plan| plan.v["faults"].as_object());
@@ -95,7 +96,7 @@ pub(super) fn i23_faults_landed(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// From the healing on, everything ended within its time.
+/// After the faults had ended, every job ended within its time.
 pub(super) fn i24_drained_in_time(view: &View<'_>, found: &mut Findings) {
     for drain in view.of("drain") {
         let (took, most) = (drain.number("ms"), drain.number("limit_ms"));
@@ -105,7 +106,7 @@ pub(super) fn i24_drained_in_time(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// None of the planted secrets stands in a log or a journal.
+/// No log or journal contains one of the planted secrets.
 pub(super) fn i25_no_secrets(view: &View<'_>, found: &mut Findings) {
     for search in view.of("canaries") {
         let leaks = super::view::texts(&search.v, "leaks");
@@ -114,13 +115,13 @@ pub(super) fn i25_no_secrets(view: &View<'_>, found: &mut Findings) {
     }
 }
 
-/// What the replicas counted is what happened. One that was killed takes along what it counted since it was last asked, and an answer
-/// of Redis that was lost is not counted by anybody: with faults the sum may be less, never more.
+/// The replicas' counters match the events. A killed replica loses its counts since the last scrape, and an operation
+/// whose reply from Redis was lost is counted nowhere: with faults the sum may be smaller, never larger.
 pub(super) fn i26_metrics_agree(view: &View<'_>, found: &mut Findings) {
     if view.of("scrape").is_empty() {
         return;
     }
-    // A count that falls is another process's, which began at 0.
+    // A count that falls belongs to another process, which began at 0.
     let counted = |name: &str| {
         let (mut last, mut sum): (BTreeMap<&str, u64>, u64) = (BTreeMap::new(), 0);
         for scrape in view.of("scrape") {

@@ -1,10 +1,11 @@
-//! Each invariant on tiny histories written by hand: one that keeps it, one for each way to break it.
+//! Tests of each invariant on tiny histories written by hand: one that satisfies it, and one for each way to break it.
 
 use serde_json::{Value, json};
 
 use super::*;
 
-/// A history that keeps everything: two jobs of one submit, one run each, a hook, a cancel, a batch of one line.
+/// A history that satisfies every invariant: two jobs of one submit, one run each, a hook, a cancel, a batch of one
+/// line.
 fn good() -> Vec<Value> {
     let attempt = |n: u32, outcome: &str| {
         json!({"attempt": n, "fence": format!("{n}.ab"), "worker_id": "w_1", "leased_ms": 1_000 * n, "queued_ms": 10,
@@ -64,7 +65,7 @@ fn good() -> Vec<Value> {
     ]
 }
 
-/// Numbers and dates what was written by hand: one event every 10 ns.
+/// Numbers and dates the events of a hand-written history: one every 10 ns.
 fn events(history: Vec<Value>) -> Vec<Event> {
     let dated = (1..).zip(history).map(|(i, mut event)| {
         let members = event.as_object_mut().unwrap();
@@ -152,7 +153,7 @@ fn i3_a_second_end_is_seen_by_whoever_reads_later() {
             event["v"]["lines"].as_array_mut().unwrap().push(again);
         }),
     );
-    // A read that began before the end was known may come back with what was true then.
+    // A read that began before the end was known may return the earlier state.
     assert!(
         broken(changed("poll", 2, |event| *event =
             json!({"f": "poll", "job": "j1", "v": {"state": "running", "attempts": 2, "t0": 5}})))

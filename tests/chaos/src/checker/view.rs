@@ -1,4 +1,4 @@
-//! The history, sorted by what it is about. Nothing here judges.
+//! The history, sorted by subject, without any judgement.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,44 +6,44 @@ use serde_json::Value;
 
 use crate::history::{Event, Kind};
 
-/// What a key was used for: one submit of one or more jobs, repeated until its outcome was known.
+/// Uses of a key: one submit of one or more jobs, repeated until its outcome was known.
 #[derive(Default)]
 pub(crate) struct Submit<'a> {
     pub(crate) tenant: &'a str,
     pub(crate) jobs: u64,
-    /// Each answer that told ids.
+    /// Each reply with ids.
     pub(crate) acks: Vec<(&'a Event, Vec<&'a str>)>,
-    /// When each of its calls began.
+    /// Start of each of its calls.
     pub(crate) begun: Vec<u64>,
 }
 
-/// One run of a handler, as the handler wrote it down.
+/// One run of a handler, as the handler recorded it.
 pub(crate) struct Run<'a> {
     pub(crate) job: &'a str,
     pub(crate) attempt: u32,
     pub(crate) tag: &'a str,
     pub(crate) start: u64,
-    /// How it ended; `None` when it was killed.
+    /// The end of the run; `None` if it was killed.
     pub(crate) end: Option<&'a Event>,
 }
 
-/// All that is known of a job.
+/// All events of a job.
 #[derive(Default)]
 pub(crate) struct Job<'a> {
-    /// Answers that told its state, by when they came.
+    /// Replies with its state, in the order of their arrival.
     pub(crate) reads: Vec<&'a Event>,
-    /// When a cancel of it was acknowledged.
+    /// Time of the first acknowledged cancel.
     pub(crate) cancelled: Option<u64>,
-    /// Whether anybody asked for a cancel.
+    /// Whether a client requested a cancel.
     pub(crate) cancel_asked: bool,
     /// Its runs, by nonce.
     pub(crate) runs: Vec<&'a str>,
     pub(crate) hooks: Vec<&'a Event>,
-    /// What the queue held of it in the end.
+    /// The queue's final record of it.
     pub(crate) last: Option<&'a Event>,
 }
 
-/// A closed attempt as the record tells it.
+/// A closed attempt in the record.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt<'a> {
     pub(crate) attempt: u32,
@@ -58,13 +58,13 @@ pub(crate) struct Attempt<'a> {
 /// A batch.
 #[derive(Default)]
 pub(crate) struct Batch<'a> {
-    /// Each look at it.
+    /// Each poll of the batch.
     pub(crate) polls: Vec<&'a Event>,
     pub(crate) hooks: Vec<&'a Event>,
     pub(crate) last: Option<&'a Event>,
 }
 
-/// The history by what it is about.
+/// The history, sorted by subject.
 #[derive(Default)]
 pub(crate) struct View<'a> {
     pub(crate) plan: Option<&'a Event>,
@@ -73,18 +73,18 @@ pub(crate) struct View<'a> {
     pub(crate) jobs: HashMap<&'a str, Job<'a>>,
     pub(crate) batches: BTreeMap<&'a str, Batch<'a>>,
     pub(crate) runs: HashMap<&'a str, Run<'a>>,
-    /// Two runs that gave themselves the same name, or an end without a start: the witness itself is broken.
+    /// Two runs with the same name, or an end without a start: the witness itself is broken.
     pub(crate) broken_runs: Vec<String>,
-    /// Submits by their answer: everything with `v.ms`.
+    /// Replies to submits: every event with `v.ms`.
     pub(crate) answers: Vec<&'a Event>,
     pub(crate) hooks: Vec<&'a Event>,
     pub(crate) faults: Vec<&'a Event>,
-    /// Everything else by its `f`.
+    /// All other events by their `f`.
     pub(crate) rest: BTreeMap<&'a str, Vec<&'a Event>>,
 }
 
 impl<'a> View<'a> {
-    /// Of events in the order of their time.
+    /// Sorts events that are in the order of their time.
     pub(crate) fn new(events: &'a [Event]) -> Self {
         let mut view = Self::default();
         events.iter().for_each(|event| view.take(event));
@@ -145,7 +145,7 @@ impl<'a> View<'a> {
         self.jobs.entry(job).or_default().runs.push(name);
     }
 
-    /// Events of a kind that has no place of its own.
+    /// Events of a kind without its own field.
     pub(crate) fn of(&self, f: &str) -> &[&'a Event] {
         self.rest.get(f).map_or(&[], Vec::as_slice)
     }
@@ -155,7 +155,7 @@ impl<'a> View<'a> {
         self.plan.map_or(0, |plan| plan.number(name))
     }
 
-    /// Every id that a client was told its submit has.
+    /// Every id in a reply to a submit.
     pub(crate) fn acknowledged(&self) -> impl Iterator<Item = (&'a str, &'a str)> + '_ {
         let acks = |(key, submit): (&&'a str, &Submit<'a>)| -> Vec<(&'a str, &'a str)> {
             submit.acks.iter().flat_map(|(_, ids)| ids.iter().map(|id| (*key, *id))).collect()
@@ -163,7 +163,7 @@ impl<'a> View<'a> {
         self.submits.iter().flat_map(acks)
     }
 
-    /// Jobs that the queue held in the end, with their records.
+    /// Jobs that the queue held at the end, with their records.
     pub(crate) fn finals(&self) -> impl Iterator<Item = (&'a str, &Job<'a>, &'a Event)> {
         self.jobs.iter().filter_map(|(id, job)| Some((*id, job, job.last?)))
     }
@@ -220,7 +220,7 @@ pub(crate) fn texts<'a>(v: &'a Value, name: &str) -> Vec<&'a str> {
     v.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Whether nothing follows a state.
+/// Whether a state is final.
 pub(crate) fn is_terminal(state: &str) -> bool {
     matches!(state, "succeeded" | "failed" | "cancelled" | "expired")
 }

@@ -1,4 +1,4 @@
-//! One client's calls, each written down before it is made and after it is answered.
+//! The calls of one client. Each is recorded before it is made and after its reply.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,20 +12,20 @@ use crate::history::{Event, Journal, Kind, now_ns};
 /// Longer than a replica waits for Redis; after it the outcome is unknown.
 const TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A submit is repeated until its outcome is known, this many times at most: minutes.
+/// Maximum number of attempts of a submit, which is repeated until its outcome is known: minutes.
 pub(crate) const TRIES: u32 = 400;
 const PAUSE: std::ops::Range<f64> = 0.05..0.4;
 
-/// How a call came out.
+/// Outcome of a call.
 pub(crate) enum Answer {
     Done(Value),
-    /// It was refused for good.
+    /// The call was refused for good.
     Refused(StatusCode, Value),
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown(Option<StatusCode>, String),
 }
 
-/// Somebody who calls the API as a tenant.
+/// A client that calls the API as a tenant.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) name: String,
@@ -71,7 +71,8 @@ impl Caller {
         }
     }
 
-    /// Submits under a key until the outcome is known; the ids. `None` when it was refused, or nobody answered for minutes.
+    /// Submits under a key until the outcome is known. Returns the ids, or `None` if the submit was refused or had no
+    /// reply for minutes.
     pub(crate) async fn submit(&self, f: &str, path: &str, key: &str, jobs: u64, body: Body) -> Option<Vec<String>> {
         for _ in 0..TRIES {
             self.journal.write(self.event(Kind::Invoke, f).key(key).v(json!({"tenant": self.tenant, "jobs": jobs})));
@@ -101,7 +102,7 @@ impl Caller {
         None
     }
 
-    /// Reads a job and writes down what was told.
+    /// Reads a job and records the reply.
     pub(crate) async fn read(&self, id: &str, wait_s: u64) {
         let begun = now_ns();
         let path = if wait_s > 0 { format!("/v1/jobs/{id}?wait_s={wait_s}") } else { format!("/v1/jobs/{id}") };
@@ -111,12 +112,12 @@ impl Caller {
                 self.journal
                     .write(self.event(Kind::Fail, "poll").job(id).v(json!({"status": status.as_u16(), "t0": begun})));
             }
-            // A read that failed tells nothing.
+            // A failed read yields nothing.
             Answer::Unknown(..) => {}
         }
     }
 
-    /// Cancels a job and writes down what came of it.
+    /// Cancels a job and records the outcome.
     pub(crate) async fn cancel(&self, id: &str) {
         self.journal.write(self.event(Kind::Invoke, "cancel").job(id));
         let (kind, why) = match self.call(Method::POST, &format!("/v1/jobs/{id}/cancel"), None, None).await {
@@ -136,7 +137,7 @@ pub(crate) enum Body {
     Lines(String),
 }
 
-/// What an answer tells of a job.
+/// The recorded part of a reply about a job.
 fn seen(job: &Value, begun: u64) -> Value {
     json!({
         "state": job["state"], "run": job["result"]["run"], "attempts": job["attempts"].as_array().map(Vec::len), "t0": begun,

@@ -1,5 +1,5 @@
-//! The load: several clients at once. For half of the time the queue is nearly empty, since a deep backlog hides what is wrong:
-//! a job that is lost or doubled among thousands that wait meets nobody.
+//! The load: several concurrent clients. For half of the time the queue is nearly empty, because a deep backlog hides
+//! faults: a job that is lost or duplicated among thousands of waiting ones goes unnoticed.
 
 mod call;
 
@@ -21,18 +21,18 @@ use crate::history::{Event, Journal, Kind};
 use crate::plan::Plan;
 use crate::sink::Sink;
 
-/// Stretches of the load, by turns a nearly empty queue and a deep one.
+/// Stretches of the load, alternating between a nearly empty and a deep queue.
 const STRETCHES: u32 = 8;
 
-/// Parts of the jobs.
+/// Fractions of the jobs.
 const SINGLE: f64 = 0.40;
 const BULK: f64 = 0.35;
 
-/// Jobs of a bulk submit, lines of a batch: so many in 10,000 jobs.
+/// Jobs of a bulk submit, lines of a batch, and the number of each per 10,000 jobs.
 const BULK_CALLS: u64 = 40;
 const BATCHES: u64 = 8;
 
-/// Long jobs, at most: so many a second, and such a part of the single ones.
+/// Upper bounds of long jobs: this many per second, and this fraction of the single jobs.
 const LONG_PER_S: f64 = 3.0;
 const LONG_MAX: f64 = 0.04;
 
@@ -48,7 +48,7 @@ const LOOK_FIRST: Duration = Duration::from_millis(20);
 const LOOK_STEP: Duration = Duration::from_millis(5);
 const LOOK_LAST: Duration = Duration::from_millis(500);
 
-/// Ids that were acknowledged lately, for those who read and cancel.
+/// Recently acknowledged ids, for clients that read and cancel.
 #[derive(Clone, Default)]
 struct Recent(Arc<Mutex<VecDeque<String>>>);
 
@@ -60,7 +60,7 @@ impl Recent {
         recent.drain(..over);
     }
 
-    /// One of the newest `of`.
+    /// Picks one of the newest `of` ids.
     fn pick(&self, rng: &mut StdRng, of: usize) -> Option<String> {
         let recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let from = recent.len().saturating_sub(of);
@@ -68,7 +68,7 @@ impl Recent {
     }
 }
 
-/// Everyone who calls.
+/// All clients.
 pub(crate) struct Load {
     plan: Plan,
     url: String,
@@ -107,8 +107,8 @@ impl Load {
         StdRng::seed_from_u64(self.plan.seed ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Submits all of the plan's jobs, and reads and cancels meanwhile. Returns when the last submit's outcome is known, with those who
-    /// still look at batches: most lines end while the queue drains.
+    /// Submits all of the plan's jobs, and reads and cancels meanwhile. Returns when the last submit's outcome is
+    /// known, with the tasks that still poll batches: most lines end while the queue drains.
     pub(crate) async fn run(self) -> JoinSet<()> {
         let load = Arc::new(self);
         let start = Instant::now();
@@ -128,12 +128,12 @@ impl Load {
         looking
     }
 
-    /// When the `part` (0 to 1) of what belongs to the even (shallow) or odd (deep) stretches is due.
+    /// The time at which `part` (0 to 1) of the load of the even (shallow) or odd (deep) stretches is due.
     fn due(&self, start: Instant, part: f64, deep: bool) -> Instant {
         start + self.plan.duration.mul_f64(place(part, deep))
     }
 
-    /// One job after the other, each at its time.
+    /// Submits one job after the other, each at its time.
     async fn singles(self: Arc<Self>, n: u64, start: Instant) {
         let tenant = usize::from(n == SINGLE_CLIENTS - 1);
         let (caller, mut rng) = (self.caller(&format!("client-{n}"), tenant), self.rng(n + 1));
@@ -154,7 +154,7 @@ impl Load {
                     recent.add(&ids);
                 }
                 if again {
-                    // Long after it was acknowledged, by a client that has forgotten.
+                    // Repeats the submit long after its acknowledgement, as a client that has forgotten it.
                     sleep(Duration::from_secs(2)).await;
                     caller.submit("submit", "/v1/jobs", &key, 1, Body::Json(body)).await;
                 }
@@ -164,13 +164,13 @@ impl Load {
         while under_way.join_next().await.is_some() {}
     }
 
-    /// Many jobs in one call, as fast as they are taken, at the beginning of each deep stretch.
+    /// Submits many jobs in one call, as fast as they are accepted, at the beginning of each deep stretch.
     async fn bulks(self: Arc<Self>, start: Instant) {
         let (caller, mut rng) = (self.caller("client-bulk", 0), self.rng(100));
         let calls = (BULK_CALLS * self.plan.jobs / 10_000).clamp(8, 400);
         let size = part_of(self.plan.jobs, BULK).div_ceil(calls);
         for k in 0..calls {
-            // In quarters: those of one stretch follow each other at once.
+            // In quarters: the calls of one stretch follow each other at once.
             let quarter = k * u64::from(STRETCHES / 2) / calls;
             sleep_until(self.due(start, quarter as f64 / f64::from(STRETCHES / 2), true)).await;
             let key = format!("bulk-{k}");
@@ -182,7 +182,8 @@ impl Load {
         }
     }
 
-    /// Batches, by turns with and without a webhook. Gives those who look at them until they are over.
+    /// Submits batches, alternating between those with and without a webhook. Returns the tasks that poll them until
+    /// they end.
     async fn batches(self: Arc<Self>, start: Instant) -> JoinSet<()> {
         let (caller, mut rng) = (self.caller("client-batch", 0), self.rng(200));
         let batches = (BATCHES * self.plan.jobs / 10_000).clamp(2, 40);
@@ -210,7 +211,7 @@ impl Load {
         looking
     }
 
-    /// The part of the single jobs that take long: about as many as a few slots can hold.
+    /// The fraction of the single jobs that take long: about as many as a few slots can hold.
     fn long(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 jobs")]
         let per_s = self.plan.jobs as f64 * SINGLE / (self.plan.duration.as_secs_f64() / 2.0);
@@ -233,7 +234,7 @@ impl Load {
         job
     }
 
-    /// Reads jobs at random, the new ones above all, and lists them.
+    /// Reads random jobs, mostly new ones, and lists them.
     async fn read(self: Arc<Self>) {
         let (caller, mut rng) = (self.caller("reader", 0), self.rng(300));
         let mut looks = 0_u64;
@@ -249,7 +250,7 @@ impl Load {
         }
     }
 
-    /// Waits for the end of some.
+    /// Waits for the end of some jobs.
     async fn wait(self: Arc<Self>) {
         let (caller, mut rng) = (self.caller("waiter", 0), self.rng(400));
         loop {
@@ -260,7 +261,7 @@ impl Load {
         }
     }
 
-    /// Calls some off, most of them while they wait or run.
+    /// Cancels some jobs, most of them while they wait or run.
     async fn cancel(self: Arc<Self>) {
         let (caller, mut rng) = (self.caller("canceller", 0), self.rng(500));
         loop {
@@ -272,7 +273,7 @@ impl Load {
         }
     }
 
-    /// Another tenant tries to read what is not its own, and lists what is.
+    /// Tries to read another tenant's jobs, and lists the tenant's own.
     async fn cross(self: Arc<Self>) {
         let (caller, mut rng) = (self.caller("stranger", 1), self.rng(600));
         let mut looks = 0_u64;
@@ -291,7 +292,7 @@ impl Load {
             let status = match caller.call(method, &path, None, None).await {
                 Answer::Done(_) => 200,
                 Answer::Refused(status, _) => status.as_u16(),
-                // Nobody answered: nothing was learned.
+                // Without a reply nothing is known.
                 Answer::Unknown(..) => continue,
             };
             self.journal.write(caller.event(Kind::Ok, "cross").job(id).v(json!({"status": status})));
@@ -299,7 +300,7 @@ impl Load {
     }
 }
 
-/// A batch's counts, until it is over: often while its lines end, since a sum that is wrong for a moment is wrong.
+/// Polls a batch's counts until it ends: often while its lines end, because a sum that is wrong for a moment is wrong.
 async fn look(caller: Caller, id: String) {
     let (mut pause, mut succeeded) = (LOOK_FIRST, HashSet::new());
     loop {
@@ -312,9 +313,10 @@ async fn look(caller: Caller, id: String) {
     }
 }
 
-/// One look at its lines, and then at its counts: it has to count every line that was seen to have succeeded before. Whether it is over.
-/// Lines are listed from the newest on, and end about in the order of their making: the look ends where it meets one that it knows, since
-/// the sooner the counts are read after it, the less late they may be.
+/// Reads a batch's lines once, and then its counts, which must include every line that was already seen as succeeded.
+/// Returns whether the batch has ended. Lines are listed from the newest on, and end about in the order of their
+/// creation. The listing stops at the first known line: the sooner the counts are read after it, the less late they may
+/// be.
 async fn look_once(caller: &Caller, id: &str, succeeded: &mut HashSet<String>) -> bool {
     let lines = format!("/v1/jobs?batch={id}&state=succeeded&limit={LINES_PER_PAGE}");
     let mut path = lines.clone();
@@ -345,8 +347,8 @@ async fn list(caller: &Caller) {
     }
 }
 
-/// What a job is to do. Where the queue is nearly empty, `long` of them (0 to 1) take about as long as a pause that outlasts a lease:
-/// those are there to be killed under, and to come back late.
+/// The input of a job. Where the queue is nearly empty, the fraction `long` (0 to 1) of the jobs takes about as long as
+/// a pause that outlasts a lease: these jobs exist to be killed, and to come back late.
 fn input(rng: &mut StdRng, tag: &str, deep: bool, long: f64) -> Value {
     let ms = match (deep, rng.random_range(0..100)) {
         (true, 0..90) => 0,
@@ -366,7 +368,7 @@ fn input(rng: &mut StdRng, tag: &str, deep: bool, long: f64) -> Value {
     input
 }
 
-/// Where in the run (0 to 1) the `part` of what belongs to the shallow or the deep stretches lies.
+/// The position in the run (0 to 1) of `part` of the shallow or the deep stretches.
 fn place(part: f64, deep: bool) -> f64 {
     let mine = f64::from(STRETCHES / 2);
     let stretch = (part * mine).floor().min(mine - 1.0);

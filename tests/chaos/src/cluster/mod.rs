@@ -1,4 +1,4 @@
-//! The system under test: real processes, and a proxy on every line between them.
+//! The system under test: real processes, and a proxy on every connection between them.
 
 pub(crate) mod process;
 pub(crate) mod redis;
@@ -24,7 +24,7 @@ use crate::proxy::Proxy;
 const READY_LIMIT: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How large it is.
+/// Size of the system.
 #[derive(Debug, Clone)]
 pub(crate) struct Size {
     pub(crate) apis: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Size {
     pub(crate) slots: u32,
     pub(crate) lease_ms: u64,
     pub(crate) max_attempts: u32,
-    /// How long a replica waits for Redis before it answers 503.
+    /// Time that a replica waits for Redis before it answers 503.
     pub(crate) queue_timeout_ms: u64,
 }
 
@@ -41,13 +41,13 @@ pub(crate) struct Api {
     pub(crate) name: String,
     pub(crate) port: u16,
     pub(crate) process: Process,
-    /// How often it was started.
+    /// Number of starts.
     pub(crate) incarnation: u32,
-    /// How often it was rolled: the parity is its release.
+    /// Number of rolls; its parity selects the release.
     pub(crate) rolls: u32,
-    /// Its way to Redis.
+    /// Its connection to Redis.
     pub(crate) redis: Proxy,
-    /// Its way to S3.
+    /// Its connection to S3.
     pub(crate) s3: Proxy,
 }
 
@@ -56,23 +56,23 @@ pub(crate) struct Worker {
     pub(crate) name: String,
     pub(crate) process: Process,
     pub(crate) incarnation: u32,
-    /// As of [`Api`].
+    /// Number of rolls, as in [`Api`].
     pub(crate) rolls: u32,
-    /// Its way to the gateway, whichever replica answers.
+    /// Its connection to the gateway, whichever replica answers.
     pub(crate) gateway: Proxy,
 }
 
-/// The two releases that are about: that of before, and that under test.
+/// The two releases in use: the previous one, and the one under test.
 struct Releases([PathBuf; 2]);
 
 impl Releases {
-    /// What a process runs that was rolled so often.
+    /// The program of a process after this number of rolls.
     fn after(&self, rolls: u32) -> &Path {
         &self.0[(rolls % 2) as usize]
     }
 }
 
-/// A tenant's token, and the secret its webhooks are signed with.
+/// A tenant's token, and the signing secret of its webhooks.
 #[derive(Debug, Clone)]
 pub(crate) struct Tenant {
     pub(crate) name: &'static str,
@@ -80,16 +80,16 @@ pub(crate) struct Tenant {
     pub(crate) hook_secret: String,
 }
 
-/// All of it.
+/// The whole system.
 pub(crate) struct Cluster {
     pub(crate) dir: PathBuf,
     pub(crate) size: Size,
     pub(crate) redis: Redis,
     pub(crate) apis: Vec<Api>,
     pub(crate) workers: Vec<Worker>,
-    /// The way of all clients to the API.
+    /// The connection of all clients to the API.
     pub(crate) front: Proxy,
-    /// The way of workers and clients to S3.
+    /// The connection of workers and clients to S3.
     pub(crate) public_s3: Proxy,
     pub(crate) tenants: Vec<Tenant>,
     pub(crate) secrets: Secrets,
@@ -99,7 +99,7 @@ pub(crate) struct Cluster {
     _store: Process,
 }
 
-/// What must not be found in any log.
+/// Secrets that no log may contain.
 #[derive(Debug, Clone)]
 pub(crate) struct Secrets {
     pub(crate) token_key: String,
@@ -109,7 +109,7 @@ pub(crate) struct Secrets {
 }
 
 impl Cluster {
-    /// Starts everything and deploys the endpoint. `dir` is the run's.
+    /// Starts everything and deploys the endpoint. `dir` is the directory of the run.
     pub(crate) async fn start(
         dir: &Path,
         size: Size,
@@ -119,7 +119,7 @@ impl Cluster {
     ) -> Result<Self> {
         std::fs::create_dir_all(dir.join("logs"))?;
         std::fs::create_dir_all(dir.join("history/runs"))?;
-        // Handlers write there, each endpoint's as a user of its own.
+        // Handlers write there, those of each endpoint as a separate user.
         meeting::enter(dir)?;
         meeting::open(&dir.join("history/runs"))?;
         let tested = stoke_binary()?;
@@ -191,12 +191,12 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Where clients reach the API.
+    /// URL of the API for clients.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.front.address())
     }
 
-    /// Starts a replica that is down. A failpoint may be set for it.
+    /// Starts a replica that is down, optionally with a failpoint.
     pub(crate) fn restart_api(&mut self, n: usize, failpoints: Option<&str>) -> Result<()> {
         let api = &self.apis[n];
         let incarnation = api.incarnation + 1;
@@ -217,7 +217,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The id under which a worker joined; empty while it has not.
+    /// The id that the worker got when it joined; empty before.
     pub(crate) fn worker_id(&self, n: usize) -> String {
         let worker = &self.workers[n];
         let log = std::fs::read_to_string(log_path(&self.dir, &worker_log(&worker.name, worker.incarnation)));
@@ -247,7 +247,7 @@ impl Cluster {
         }
     }
 
-    /// Whether a replica answers by now.
+    /// Whether a replica answers yet.
     pub(crate) async fn serves(&self, n: usize) -> bool {
         let url = format!("http://127.0.0.1:{}/readyz", self.apis[n].port);
         let asked = reqwest::Client::new().get(url).timeout(Duration::from_millis(500)).send().await;
@@ -265,7 +265,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Asks a tenant's question of the first replica, past the proxies.
+    /// Sends a tenant's GET to the first replica, bypassing the proxies.
     pub(crate) async fn get(&self, tenant: usize, path: &str) -> Result<Value> {
         let url = format!("http://127.0.0.1:{}{path}", self.apis[0].port);
         let request = reqwest::Client::new().get(url).bearer_auth(&self.tenants[tenant].token);
@@ -319,7 +319,7 @@ impl Cluster {
             ("STOKE_JOIN_TOKEN", self.secrets.join_token.clone()),
             ("STOKE_DATA_DIR", self.dir.join("workers").join(&full).to_string_lossy().into_owned()),
             ("STOKE_SLOTS", self.size.slots.to_string()),
-            // Its handlers write journals, which are the proof.
+            // Its handlers write journals, which are the evidence.
             ("STOKE_SANDBOX", "L0".to_owned()),
         ];
         env.extend(failpoints.map(|points| ("STOKE_FAILPOINTS", points.to_owned())));
@@ -369,7 +369,7 @@ fn hex(bytes: usize) -> String {
     (0..bytes).map(|_| format!("{:02x}", rand::random::<u8>())).collect()
 }
 
-/// The object store, a process of its own: this program again.
+/// The object store in a separate process: this program again.
 fn store(dir: &Path, stoke: &Path, port: u16, secrets: &Secrets) -> Result<Process> {
     let us = std::env::current_exe().context("cannot find the path of this program")?;
     let (data, port) = (dir.join("objects").to_string_lossy().into_owned(), port.to_string());

@@ -1,4 +1,4 @@
-//! A process of the system under test. It dies with us, however we end.
+//! A process of the system under test. It dies with this program, however that ends.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,7 +15,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `program` through `stoke guard`, its output at the end of `log`. Call it from a thread that lives as long as it shall.
+    /// Starts `program` through `stoke guard` and appends its output to `log`. The calling thread must live as long as
+    /// the process.
     pub(crate) fn start<A: AsRef<OsStr>>(
         stoke: &Path,
         log: &Path,
@@ -43,25 +44,25 @@ impl Process {
         self.child.id()
     }
 
-    /// kill -9, and its end.
+    /// Kills it with SIGKILL, and waits for its end.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Whether it has ended by itself, or was killed.
+    /// Whether it has exited or was killed.
     pub(crate) fn is_over(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Whether it has ended itself as a failpoint ends it.
+    /// Whether it has aborted at a failpoint.
     pub(crate) fn has_aborted(&mut self) -> bool {
         use std::os::unix::process::ExitStatusExt;
         let status = self.child.try_wait().ok().flatten();
         status.is_some_and(|status| status.signal() == Some(Signal::SIGABRT as i32))
     }
 
-    /// Stops or goes on, with all its descendants if `all`.
+    /// Stops or continues it; with `all`, all its descendants as well.
     pub(crate) fn signal(&self, signal: Signal, all: bool) {
         let below = if all { process::descendants(self.pid()) } else { Vec::new() };
         for pid in below.into_iter().map(|(pid, _)| pid).chain([self.pid()]) {
@@ -76,19 +77,19 @@ impl Drop for Process {
     }
 }
 
-/// Sends a signal; whether there was somebody to take it.
+/// Sends a signal. Returns whether the process existed.
 pub(crate) fn send(pid: u32, signal: Signal) -> bool {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.cast_signed()), signal).is_ok()
 }
 
-/// What a process needs of ours. Tokens and settings of whoever runs us stay out of the system under test.
+/// The variables that a process needs. Tokens and settings of this program's user stay out of the system under test.
 fn kept_environment() -> impl Iterator<Item = (String, String)> {
     ["PATH", "HOME", "TMPDIR", "XDG_CACHE_HOME", "STOKE_UV", "STOKE_CACHE_DIR", "STOKE_LOG", "STOKE_MUTANT", "LANG"]
         .into_iter()
         .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
 }
 
-/// Where a log of this name lies.
+/// Path of the log of this name.
 pub(crate) fn log_path(dir: &Path, name: &str) -> PathBuf {
     dir.join("logs").join(format!("{name}.log"))
 }

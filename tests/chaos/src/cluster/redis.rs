@@ -1,4 +1,4 @@
-//! The Redis of a run: killed, paused, started again on what it had written down.
+//! The Redis of a run: it is killed, paused, and restarted on its data.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use tokio::time::{Instant, sleep};
 
 use super::process::{Process, log_path};
 
-/// Loading what a run has written.
+/// Maximum time to load the data of a run.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The server, and how to start it again.
+/// The server, and the arguments to restart it.
 pub(crate) struct Redis {
     dir: PathBuf,
     stoke: PathBuf,
@@ -32,7 +32,7 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Starts it again after a kill, on the same port and data.
+    /// Restarts it after a kill, on the same port and data.
     pub(crate) async fn restart(&mut self) -> Result<()> {
         self.process = launch(&self.dir, &self.stoke, self.port)?;
         self.until_ready().await
@@ -57,7 +57,7 @@ impl Redis {
     }
 }
 
-/// A connection of our own, past every proxy.
+/// A direct connection, which bypasses every proxy.
 pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection> {
     let config = redis::AsyncConnectionConfig::new()
         .set_connection_timeout(Some(Duration::from_secs(5)))
@@ -68,7 +68,7 @@ pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection> {
 fn launch(dir: &Path, stoke: &Path, port: u16) -> Result<Process> {
     let binary = std::env::var("STOKE_TEST_REDIS").unwrap_or_else(|_| "redis-server".to_owned());
     let (port, data) = (port.to_string(), dir.join("redis").to_string_lossy().into_owned());
-    // As `stoke dev` sets it up with `--durability strict`.
+    // The settings of `stoke dev` with `--durability strict`.
     let arguments = [
         "--port",
         &port,
