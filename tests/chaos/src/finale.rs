@@ -1,4 +1,4 @@
-//! After the healing: the drain, and what every witness holds in the end.
+//! After the faults: the drain, and the final records of every witness.
 
 mod dump;
 
@@ -18,26 +18,26 @@ use crate::cluster::redis::connect;
 use crate::cluster::{Cluster, Tenant};
 use crate::history::{Event, Journal, Kind};
 
-/// How often Redis is asked whether all is over: it has nothing that tells.
+/// Interval of the polls for the end of the drain: Redis has no event for it.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What is left to run after the healing runs at least this fast; retries wait for a few seconds.
+/// Minimum rate of the remaining jobs after the faults; retries wait for a few seconds.
 const DRAIN_JOBS_PER_S: u64 = 60;
 const DRAIN_PAUSES: Duration = Duration::from_secs(20);
 
-/// A deliverer that was killed holds its messages for a while; then come the pauses between tries.
+/// A killed deliverer holds its messages for a while; then come the pauses between attempts.
 const HOOKS_LIMIT: Duration = Duration::from_secs(60);
 
 const ROOT: &str = "{stoke:0}";
 
-/// What Redis holds before the first job.
+/// Memory of Redis before the first job.
 pub(crate) async fn baseline(cluster: &Cluster) -> Result<u64> {
     let mut redis = connect(&cluster.redis.url()).await?;
     Ok(dump::weights(&mut redis).await?.iter().map(|(_, bytes)| bytes).sum())
 }
 
-/// Waits until all has ended, then has every witness write down what it holds. `clients` is the journal of the load, and `lookers` are
-/// its last ones.
+/// Waits until everything has ended, then makes every witness record its final state. `clients` is the journal of the
+/// load, and `lookers` are its last tasks.
 pub(crate) async fn finish(
     cluster: &Cluster,
     history: &Path,
@@ -49,7 +49,7 @@ pub(crate) async fn finish(
     lookers.shutdown().await;
     last_job(cluster, clients).await?;
     drain(cluster, &journal).await?;
-    // At once: whatever a job that has ended left standing is still there.
+    // Immediately: keys that an ended job left behind still exist.
     let mut redis = connect(&cluster.redis.url()).await?;
     let standing = dump::standing(&mut redis).await?;
     hooks(cluster, &journal).await?;
@@ -61,7 +61,8 @@ pub(crate) async fn finish(
     canaries(cluster, history, &journal)
 }
 
-/// One more that ends well, a moment before everybody looks: what the end of a job leaves standing, a sweep soon takes away.
+/// Runs one more job that succeeds a moment before the final records: a sweep would soon remove keys that the job's end
+/// leaves behind.
 async fn last_job(cluster: &Cluster, journal: Arc<Journal>) -> Result<()> {
     let Tenant { name: tenant, token, .. } = &cluster.tenants[0];
     let caller = Caller {
@@ -99,7 +100,7 @@ async fn drain(cluster: &Cluster, journal: &Journal) -> Result<()> {
     Ok(())
 }
 
-/// Waits until no message is on its way.
+/// Waits until no message is in flight.
 async fn hooks(cluster: &Cluster, journal: &Journal) -> Result<()> {
     let mut redis = connect(&cluster.redis.url()).await?;
     let begun = Instant::now();
@@ -113,7 +114,7 @@ async fn hooks(cluster: &Cluster, journal: &Journal) -> Result<()> {
     Ok(())
 }
 
-/// Looks for every secret in every log and journal.
+/// Searches for every secret in every log and journal.
 fn canaries(cluster: &Cluster, history: &Path, journal: &Journal) -> Result<()> {
     let mut secrets: Vec<(String, String)> = vec![
         ("token key".to_owned(), cluster.secrets.token_key.clone()),

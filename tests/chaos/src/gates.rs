@@ -1,4 +1,4 @@
-//! Gates B and E: many runs, one after the other, and what they come to.
+//! Gates B and E: many runs, one after the other, and their results.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use crate::checker::Measures;
 use crate::plan::{Faults, IN_TIME_ANYWHERE, IN_TIME_QUIET, Plan, gate_b, mutant_faults};
 use crate::{report, run};
 
-/// Throughput under faults, as a part of what the same load does without.
+/// Minimum throughput under faults, relative to the same load without faults.
 const KEPT_MIN: f64 = 0.7;
 
-/// A dead worker's jobs are ready again within a lease and this (P6), at the 99th percentile.
+/// Maximum time beyond a lease until a dead worker's jobs are ready again (P6), at the 99th percentile.
 const RECLAIM_MS: u64 = 5_000;
 
-/// What one mutant is looked for with.
+/// Jobs in the run that looks for one mutant.
 const MUTANT_JOBS: u64 = 2_500;
 const MUTANT_SECONDS: u64 = 30;
 
-/// A mutant may break the system so that a run does not end by itself.
+/// Timeout of a run with a mutant, which may break the system so that the run does not end by itself.
 const MUTANT_LIMIT: Duration = Duration::from_secs(300);
 
-/// Planted bugs, as `stokehold-queue`'s feature `mutants` has them.
+/// Planted bugs of `stokehold-queue`'s feature `mutants`.
 pub const MUTANTS: [&str; 17] = [
     "late-result-shown",
     "ack-before-commit",
@@ -48,7 +48,7 @@ pub const MUTANTS: [&str; 17] = [
 /// Gate B: seeds from `from` on, each beside the same load without faults.
 ///
 /// # Errors
-/// When an invariant is broken or not exercised, or too little throughput is left: after all seeds have run.
+/// If an invariant is broken or not exercised, or the throughput is too low, after all seeds have run.
 #[expect(clippy::print_stdout, reason = "the report is what this program is for")]
 pub async fn nightly(seeds: u64, from: Option<u64>, jobs: u64, seconds: u64) -> Result<()> {
     let from = from.unwrap_or_else(|| rand::random::<u32>().into());
@@ -100,10 +100,10 @@ fn totals(all: &[(Measures, f64)], faults: &BTreeMap<String, u64>) -> String {
     )
 }
 
-/// Gate E: each bug in a run of its own, in a process of its own that it is planted into by its environment.
+/// Gate E: each bug in a separate run and process, selected by an environment variable.
 ///
 /// # Errors
-/// When one is not caught.
+/// If a bug is not caught.
 #[expect(clippy::print_stdout, reason = "the report is what this program is for")]
 pub async fn mutants(names: &[String], seed: u64) -> Result<()> {
     let chosen: Vec<&str> =
@@ -125,7 +125,7 @@ pub async fn mutants(names: &[String], seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// The plan that mutants are looked for with. Without a mutant it must hold.
+/// The plan of the runs that look for mutants. Without a mutant every invariant must hold.
 #[must_use]
 pub fn mutant_plan(seed: u64) -> Plan {
     Plan {
@@ -138,7 +138,7 @@ pub fn mutant_plan(seed: u64) -> Plan {
     }
 }
 
-/// What broke; empty when nothing did.
+/// The broken invariants; empty if there are none.
 async fn mutant(name: &str, seed: u64) -> Result<String> {
     let dir = tempfile::Builder::new().prefix("chaos-mutant-").tempdir()?;
     let mut command = Command::new(std::env::current_exe()?);
@@ -154,7 +154,7 @@ async fn mutant(name: &str, seed: u64) -> Result<String> {
     let told: Value = serde_json::from_slice(&done.stdout)
         .with_context(|| format!("no run with {name}: {}", String::from_utf8_lossy(&done.stderr)))?;
     let verdicts = told["verdicts"].as_array().context("no verdicts")?;
-    // A void run has caught nothing, and how long answers take depends on the machine.
+    // A void run has caught nothing, and response times depend on the machine.
     let counts = |verdict: &&Value| verdict["outcome"] == "broken" && verdict["id"] != "I23" && verdict["id"] != "I21";
     let broken = verdicts.iter().filter(counts);
     Ok(broken.filter_map(|verdict| verdict["id"].as_str()).collect::<Vec<_>>().join(", "))

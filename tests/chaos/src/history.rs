@@ -1,4 +1,5 @@
-//! What the witnesses write: one JSON object a line, `i` growing within a file, `t` from one host's monotonic clock.
+//! Format of the witnesses' journals: one JSON object per line, `i` growing within a file, `t` from one host's
+//! monotonic clock.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,17 +11,17 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How an operation stands.
+/// Status of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// It begins.
+    /// The operation begins.
     Invoke,
-    /// It was done.
+    /// The operation was done.
     Ok,
-    /// It was certainly not done.
+    /// The operation was certainly not done.
     Fail,
-    /// Nobody knows: every timeout, reset, and 5xx on a change.
+    /// The outcome is unknown: every timeout, reset, and 5xx on a change.
     Info,
 }
 
@@ -31,35 +32,36 @@ pub struct Event {
     pub i: u64,
     /// Monotonic nanoseconds.
     pub t: u64,
-    /// Who says it.
+    /// The witness.
     pub p: String,
-    /// How it stands.
+    /// The status.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// What it is about: submit, poll, cancel, batch_submit, batch_poll, run_start, run_end, hook_recv, fault, heal, drain, final ...
+    /// The subject: submit, poll, cancel, batch_submit, batch_poll, run_start, run_end, hook_recv, fault, heal, drain,
+    /// final ...
     pub f: String,
-    /// The client's own name for what it asks: the idempotency key.
+    /// The client's own name for its request: the idempotency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-    /// Which try.
+    /// Number of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// Under which fence.
+    /// Fence of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<String>,
-    /// What else.
+    /// Further values.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub v: Value,
-    /// Why not.
+    /// The reason of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub err: Option<String>,
 }
 
 impl Event {
-    /// An event of now, not yet numbered.
+    /// An event at the current time, not yet numbered.
     #[must_use]
     pub fn new(p: &str, kind: Kind, f: &str) -> Self {
         Self {
@@ -77,47 +79,47 @@ impl Event {
         }
     }
 
-    /// With the client's key.
+    /// Adds the client's key.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// About a job.
+    /// Adds the job.
     #[must_use]
     pub fn job(mut self, job: impl Into<String>) -> Self {
         self.job = Some(job.into());
         self
     }
 
-    /// With more to say.
+    /// Adds further values.
     #[must_use]
     pub fn v(mut self, v: Value) -> Self {
         self.v = v;
         self
     }
 
-    /// With a reason.
+    /// Adds a reason.
     #[must_use]
     pub fn err(mut self, err: impl std::fmt::Display) -> Self {
         self.err = Some(err.to_string());
         self
     }
 
-    /// A member of `v` as text; empty when it is none.
+    /// A member of `v` as text; empty if it is not text.
     #[must_use]
     pub fn text(&self, name: &str) -> &str {
         self.v.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// A member of `v` as a number; 0 when it is none.
+    /// A member of `v` as a number; 0 if it is not a number.
     #[must_use]
     pub fn number(&self, name: &str) -> u64 {
         self.v.get(name).and_then(Value::as_u64).unwrap_or_default()
     }
 
-    /// A member of `v` as a truth; false when it is none.
+    /// A member of `v` as a boolean; false if it is not a boolean.
     #[must_use]
     pub fn flag(&self, name: &str) -> bool {
         self.v.get(name).and_then(Value::as_bool).unwrap_or_default()
@@ -131,32 +133,32 @@ pub fn now_ns() -> u64 {
     time.map_or(0, |time| time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs())
 }
 
-/// The host's wall clock, unix milliseconds: what Redis dates things with.
+/// The host's wall clock in unix milliseconds, which Redis uses for its dates.
 #[must_use]
 pub fn wall_ms() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME);
     time.map_or(0, |time| time.tv_sec().unsigned_abs() * 1_000 + time.tv_nsec().unsigned_abs() / 1_000_000)
 }
 
-/// One file of events. Each line is handed to the kernel before the next: what a killed process wrote is kept.
+/// One file of events. Each line is passed to the kernel before the next: lines of a killed process are kept.
 pub struct Journal {
     file: Mutex<(u64, File)>,
 }
 
 impl Journal {
-    /// A new file.
+    /// Creates a file.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If the file cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
         let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Self { file: Mutex::new((0, file)) })
     }
 
-    /// Numbers an event and writes it down.
+    /// Numbers an event and writes it.
     ///
     /// # Panics
-    /// When the disk does not take it: a history with holes proves nothing.
+    /// If the write fails: a history with gaps proves nothing.
     pub fn write(&self, mut event: Event) {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.0 += 1;
@@ -172,7 +174,7 @@ impl Journal {
 /// All events of a directory's `*.jsonl` files and of those in its `runs/`, in the order of their time.
 ///
 /// # Errors
-/// When a file cannot be read, a line is none, or `i` does not grow.
+/// If a file cannot be read, a line is invalid, or `i` does not grow.
 pub fn read(dir: &Path) -> Result<Vec<Event>> {
     let mut events = Vec::new();
     for folder in [dir.to_owned(), dir.join("runs")] {
@@ -195,7 +197,7 @@ fn read_file(path: &Path, events: &mut Vec<Event>) -> Result<()> {
         let line = line?;
         let event: Event = match serde_json::from_str(&line) {
             Ok(event) => event,
-            // Whoever wrote it was killed in the middle of its last line.
+            // The writer was killed in the middle of its last line.
             Err(_) if lines.peek().is_none() => break,
             Err(error) => return Err(error).with_context(|| format!("line {}", number + 1)),
         };
@@ -206,7 +208,7 @@ fn read_file(path: &Path, events: &mut Vec<Event>) -> Result<()> {
     Ok(())
 }
 
-/// Counts what `by` names.
+/// Counts equal names.
 pub fn tally<'a>(names: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for name in names {

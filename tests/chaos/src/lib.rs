@@ -1,5 +1,5 @@
-//! The proof that no job is lost and none is done twice: `chaos` runs the product as real processes, breaks them, and judges what
-//! independent witnesses wrote down.
+//! The evidence that no job is lost and none is run twice: `chaos` runs the product as real processes, injects faults,
+//! and checks the journals of independent witnesses.
 
 pub mod checker;
 mod clients;

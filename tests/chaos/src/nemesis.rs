@@ -1,5 +1,5 @@
-//! What breaks the system, and mends it again. One loop owns the cluster: it does what is due, never waits for long, and writes down
-//! what landed. A fault that finds no target waits for one.
+//! The nemesis, which breaks the system and repairs it. One loop owns the cluster: it does the due actions, never waits
+//! for long, and records faults that landed. A fault that finds no target waits for one.
 
 mod strike;
 
@@ -18,22 +18,22 @@ use crate::proxy::Weather;
 
 const TICK: Duration = Duration::from_millis(10);
 
-/// A fault without a target is tried again after this.
+/// Pause before a fault without a target is tried again.
 const LATER: Duration = Duration::from_millis(100);
 
-/// Faults may be late by this much; what has not landed then makes the run void.
+/// Maximum delay of faults; a fault that has not landed by then makes the run void.
 const LATE_MAX: Duration = Duration::from_secs(20);
 
-/// After a worker's death its runners have this long to be gone (I14).
+/// Time after a worker's death by which its runners must be gone (I14).
 const RUNNERS_GONE: Duration = Duration::from_secs(5);
 
-/// How long a reply that is to be dropped may keep us waiting.
+/// Timeout of waiting for a reply that is to be dropped.
 const DROP_LIMIT: Duration = Duration::from_secs(10);
 
-/// A report's call carries this many ends at most: those of a worker that dies with it untold are run again.
+/// Maximum number of ends in a report's call: those of a worker that dies before it are run again.
 const UNTOLD_MAX: u64 = 100;
 
-/// What a fault is done to. One at a time.
+/// Target of a fault. A target has at most one fault at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Target {
     Redis,
@@ -43,7 +43,7 @@ enum Target {
     S3,
 }
 
-/// What is to be done later.
+/// An action that is due later.
 #[derive(Debug, Clone)]
 enum Then {
     RestartWorker(usize),
@@ -61,18 +61,18 @@ enum Then {
         worker: String,
         pids: Vec<u32>,
     },
-    /// A process that is to die by itself.
+    /// A process that will die by itself.
     Watch {
         target: Target,
         point: String,
         planned: Planned,
         until: Instant,
     },
-    /// A process that was told to end, and whose place is taken once it has.
+    /// A process that was asked to end, and is replaced once it has.
     Replace {
         target: Target,
         fault: Fault,
-        /// Of a worker that ends.
+        /// Runners of a worker that ends.
         runners: Vec<u32>,
         until: Instant,
     },
@@ -89,7 +89,7 @@ pub(crate) struct Nemesis {
     cluster: Cluster,
     schedule: VecDeque<(Instant, Planned)>,
     later: Vec<(Instant, Then)>,
-    /// Targets that something is done to, or that are not up again yet.
+    /// Targets with a current fault, or that are not up again yet.
     busy: HashSet<Target>,
     starting: Vec<Target>,
     over: Instant,
@@ -103,10 +103,10 @@ impl Nemesis {
         Self { cluster, schedule, later: Vec::new(), busy: HashSet::new(), starting: Vec::new(), over }
     }
 
-    /// Does all that is planned, then mends everything. Gives the cluster back, whole.
+    /// Carries out the plan, then repairs everything. Returns the repaired cluster.
     ///
     /// # Errors
-    /// When a part of it does not come up again: that is a defect of the product as well.
+    /// If a part of the cluster does not come up again: that is a defect of the product as well.
     pub(crate) async fn run(mut self) -> Result<Cluster> {
         while !self.schedule.is_empty() && Instant::now() < self.over {
             self.tick().await?;
@@ -151,7 +151,7 @@ impl Nemesis {
         self.later.push((Instant::now() + pause, then));
     }
 
-    /// Writes down that a fault landed.
+    /// Records that a fault landed.
     fn landed(&self, fault: Fault, runs_at_stake: u64, more: Value) {
         self.cluster.journal.write(fault_event(fault, runs_at_stake, more));
     }
@@ -217,7 +217,7 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Targets that were started again are free once they serve.
+    /// Frees restarted targets once they serve.
     async fn free_started(&mut self) -> Result<()> {
         for target in std::mem::take(&mut self.starting) {
             let up = match target {
@@ -243,7 +243,7 @@ impl Nemesis {
         }
     }
 
-    /// The line that a target's answers come through.
+    /// The proxy that carries a target's replies.
     fn line(&self, target: Target) -> &crate::proxy::Proxy {
         match target {
             Target::Worker(n) => &self.cluster.workers[n].gateway,
@@ -253,7 +253,7 @@ impl Nemesis {
         }
     }
 
-    /// Breaks S3 for everybody.
+    /// Breaks S3 for all processes.
     fn s3_weather(&self, weather: &Weather) {
         self.cluster.apis.iter().for_each(|api| api.s3.set(weather.clone()));
         self.cluster.public_s3.set(weather.clone());

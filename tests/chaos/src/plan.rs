@@ -1,4 +1,4 @@
-//! What a run does, drawn from its seed before it begins: the load by its kinds, the faults by their times.
+//! The plan of a run, drawn from its seed before it begins: the load by its kinds, the faults by their times.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-/// What can go wrong.
+/// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
@@ -18,42 +18,42 @@ pub enum Fault {
     KillRunner,
     /// SIGSTOP of a worker and its runners for longer than a lease, then SIGCONT.
     PauseWorker,
-    /// SIGSTOP of a worker alone: its runner goes on, and finishes what is no longer its worker's.
+    /// SIGSTOP of a worker alone: its runner continues, and finishes a job that its worker no longer holds.
     PauseWorkerAlone,
-    /// kill -9 of Redis, and its restart on what it had written.
+    /// kill -9 of Redis, and its restart on its data.
     KillRedis,
     /// SIGSTOP of Redis.
     PauseRedis,
     /// Redis is away for longer than a lease.
     LongRedisOutage,
-    /// kill -9 of a replica of the API while it takes submits.
+    /// kill -9 of a replica of the API while it accepts submits.
     KillApi,
-    /// A replica dies by itself between two awaits that matter.
+    /// A replica dies by itself between two critical awaits.
     Failpoint,
-    /// A worker and the gateway lose each other, both ways.
+    /// The connection between a worker and the gateway is cut in both directions.
     PartitionWorker,
-    /// Only one way.
+    /// The connection is cut in one direction.
     OneWayWorker,
-    /// A replica and Redis lose each other.
+    /// The connection between a replica and Redis is cut.
     PartitionRedis,
-    /// Answers of Redis to a replica are lost, though what was asked was done.
+    /// Replies of Redis to a replica are lost, although the operation was done.
     DropRedisReply,
-    /// Answers of the gateway to a worker are lost.
+    /// Replies of the gateway to a worker are lost.
     DropGatewayReply,
-    /// Answers of the API to clients are lost.
+    /// Replies of the API to clients are lost.
     DropClientReply,
     /// Connections to S3 are reset.
     BreakS3,
     /// S3 is slow.
     SlowS3,
-    /// SIGTERM to a replica, and in its place one of the other release.
+    /// SIGTERM to a replica, which is replaced by one of the other release.
     RollApi,
-    /// SIGTERM to a worker, which drains, and in its place one of the other release.
+    /// SIGTERM to a worker, which drains and is replaced by one of the other release.
     RollWorker,
 }
 
 impl Fault {
-    /// The word for it in the history.
+    /// Its name in the history.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -80,10 +80,10 @@ impl Fault {
     }
 }
 
-/// How often each fault is to land.
+/// Planned number of each fault.
 pub type Faults = BTreeMap<Fault, u32>;
 
-/// Gate A: at least 100 faults in a run that a person waits for.
+/// Gate A: at least 100 faults in a run short enough to wait for.
 #[must_use]
 pub fn gate_a() -> Faults {
     use Fault::*;
@@ -110,13 +110,14 @@ pub fn gate_a() -> Faults {
     ])
 }
 
-/// A rolling upgrade with nothing else going wrong: every process of `apis` and `workers` to the next release, back, and forward again.
+/// A rolling upgrade without other faults: every process of `apis` and `workers` goes to the next release, back, and
+/// forward again.
 #[must_use]
 pub fn upgrade(apis: u32, workers: u32) -> Faults {
     Faults::from([(Fault::RollApi, 3 * apis), (Fault::RollWorker, 3 * workers)])
 }
 
-/// Gate B, of one seed: five of them reach what RELIABILITY asks for.
+/// Gate B, for one seed: five of them reach the number that RELIABILITY requires.
 #[must_use]
 pub fn gate_b() -> Faults {
     use Fault::*;
@@ -141,7 +142,7 @@ pub fn gate_b() -> Faults {
     ])
 }
 
-/// What planted bugs are looked for with: short, and with what gate A has most of.
+/// The faults of the runs that look for planted bugs: short, with the most frequent faults of gate A.
 #[must_use]
 pub fn mutant_faults() -> Faults {
     use Fault::*;
@@ -165,45 +166,46 @@ pub fn mutant_faults() -> Faults {
 pub(crate) struct Planned {
     pub(crate) at: Duration,
     pub(crate) fault: Fault,
-    /// Picks the target: 0 to 1 of those there are then.
+    /// Picks the target: 0 to 1 of the targets at that time.
     pub(crate) pick: f64,
-    /// How long it lasts, as a part of what its kind may last: 0 to 1.
+    /// Duration as a fraction (0 to 1) of the maximum of its kind.
     pub(crate) size: f64,
 }
 
 /// A whole run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What everything is drawn from.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Jobs, lines of batches included.
     pub jobs: u64,
-    /// How long the load takes.
+    /// Duration of the load.
     pub duration: Duration,
-    /// What is done to the system.
+    /// The faults.
     pub faults: Faults,
-    /// How many of a hundred answers must come in time (I21).
+    /// Percentage of replies that must be in time (I21).
     pub in_time_percent: u32,
-    /// The `stoke` of the release that everything begins with; that under test when there is none.
+    /// The `stoke` of the release that every process starts with; `None`: the release under test.
     pub before: Option<PathBuf>,
 }
 
-/// On a machine that may do anything else meanwhile: a program's answers wait for its turn, and no promise is broken by that.
+/// On a machine with other load: replies also wait for the processor, which breaks no promise.
 pub const IN_TIME_ANYWHERE: u32 = 90;
 
-/// On a machine with nothing else to do: all but those that a fault hits at its worst.
+/// On an otherwise idle machine: all replies except those hit hardest by a fault.
 pub const IN_TIME_QUIET: u32 = 99;
 
-/// Nothing happens in this first part of a run: there is nothing to break yet.
+/// First part of a run, without faults: there is nothing to break yet.
 const QUIET: f64 = 0.04;
 
 impl Plan {
-    /// Whether nothing goes wrong: processes are told to end and replaced, one at a time.
+    /// Whether there are only rolls: processes are asked to exit and are replaced, one at a time.
     pub(crate) fn only_rolls(&self) -> bool {
         self.faults.keys().all(|fault| matches!(fault, Fault::RollApi | Fault::RollWorker))
     }
 
-    /// The faults in the order of their time: each kind spread evenly over the run, each at a drawn place within its stretch.
+    /// The faults in the order of their time: each kind is spread evenly over the run, each fault at a random time
+    /// within its stretch.
     pub(crate) fn schedule(&self) -> Vec<Planned> {
         let mut rng = StdRng::seed_from_u64(self.seed);
         let mut planned = Vec::new();
@@ -214,7 +216,8 @@ impl Plan {
                 let until = match fault {
                     // A process reaches its failpoint only under load.
                     Fault::Failpoint => 0.75,
-                    // A reply is dropped only while clients still call. They stop at the end, and the drop may wait for seconds.
+                    // A reply is dropped only while clients still call. They stop at the end, and the drop may wait for
+                    // seconds.
                     Fault::DropClientReply => 0.85,
                     _ => 1.0,
                 };
@@ -223,7 +226,7 @@ impl Plan {
                     at,
                     fault: *fault,
                     pick: rng.random_range(0.0..1.0),
-                    // Spread evenly as well: ten failpoints are ten different ones.
+                    // Also spread evenly: ten failpoints are ten different ones.
                     size: (f64::from((n + turn) % times) + rng.random_range(0.0..1.0)) / f64::from(*times),
                 });
             }

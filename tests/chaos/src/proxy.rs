@@ -1,8 +1,8 @@
-//! A TCP proxy that breaks connections the way networks do: slowly, one way only, half, or all at once.
+//! A TCP proxy that breaks connections as networks do: slowly, in one direction only, half, or all at once.
 //!
-//! It forwards bytes and knows no protocol. What is wrong at present is a [`Weather`], changed at any time and seen by connections
-//! that are open already. A cut-off direction is not read, so that the kernel's buffers fill as behind a dead link, and what was sent
-//! arrives when the link is back; the sockets stay open all the while.
+//! It forwards bytes and is independent of the protocol. Current faults are a [`Weather`], which can change at any time
+//! and applies to open connections as well. A direction that is cut is not read, so that the kernel's buffers fill as
+//! behind a dead link, and sent bytes arrive when the link is back; the sockets stay open meanwhile.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,52 +18,52 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// How much is forwarded at a time.
+/// Number of bytes forwarded at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Connections held open at once; more wait in the listener's backlog.
 const CONNECTIONS_MAX: usize = 4_096;
 
-/// After an accept that failed, most likely for want of file descriptors.
+/// Pause after a failed accept, most likely for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What is wrong with the line at present. The default is nothing.
+/// Current faults of the connection. The default has none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Weather {
-    /// Every piece comes this much later.
+    /// Delay of every piece.
     pub delay: Duration,
-    /// And up to this much more, drawn for each.
+    /// Maximum random addition to the delay of each piece.
     pub jitter: Duration,
-    /// At most this many bytes a second in each direction; 0 is no limit.
+    /// Maximum bytes per second in each direction; 0 is no limit.
     pub bytes_per_s: u64,
-    /// What the caller sends does not arrive.
+    /// Bytes from the caller do not arrive.
     pub cut_up: bool,
-    /// What is answered does not arrive.
+    /// Bytes to the caller do not arrive.
     pub cut_down: bool,
-    /// New connections are taken, and nothing is ever forwarded on them.
+    /// New connections are accepted, and nothing is ever forwarded on them.
     pub half_open: bool,
     /// New connections are reset.
     pub refuse: bool,
 }
 
 impl Weather {
-    /// Neither direction gets through.
+    /// Cuts both directions.
     #[must_use]
     pub fn partition() -> Self {
         Self { cut_up: true, cut_down: true, ..Self::default() }
     }
 }
 
-/// What happens once, to whoever comes next.
+/// One-time faults, for the next connection.
 #[derive(Debug, Default)]
 struct Once {
-    /// Answers to swallow: the request got through, its connection is reset instead of answered.
+    /// Number of replies to drop: the request is forwarded, its connection is reset instead of answered.
     drop_replies: AtomicUsize,
-    /// The next connection that forwards an answer is reset after this many bytes of it, plus 1; 0 is none.
+    /// The next connection that forwards a reply is reset after this many bytes of it, plus 1; 0 is none.
     cut_after: AtomicU64,
 }
 
-/// What has passed and what was done to it.
+/// Counters of traffic and faults.
 #[derive(Debug, Default)]
 struct Counts {
     connections: AtomicU64,
@@ -75,20 +75,20 @@ struct Counts {
     resets: AtomicU64,
 }
 
-/// What has passed and what was done to it, at one moment.
+/// A snapshot of the counters of traffic and faults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Passed {
     /// Connections accepted.
     pub connections: u64,
-    /// Of these open now.
+    /// Connections open now.
     pub open: usize,
     /// Bytes from callers.
     pub bytes_up: u64,
     /// Bytes to callers.
     pub bytes_down: u64,
-    /// Answers swallowed by [`Proxy::drop_replies`].
+    /// Replies dropped by [`Proxy::drop_replies`].
     pub replies_dropped: u64,
-    /// Answers cut short by [`Proxy::cut_after`].
+    /// Replies cut short by [`Proxy::cut_after`].
     pub cuts: u64,
     /// Connections reset by [`Proxy::reset`], or because of [`Weather::refuse`].
     pub resets: u64,
@@ -98,13 +98,13 @@ struct Shared {
     upstreams: Vec<SocketAddr>,
     next: AtomicUsize,
     weather: watch::Sender<Weather>,
-    /// Grows with each reset: connections of an earlier age are gone.
+    /// Grows with each reset: connections of an earlier age are closed.
     age: watch::Sender<u64>,
     once: Once,
     counts: Counts,
 }
 
-/// A proxy in front of one server, or of several that take turns. Gone when dropped, with every connection through it.
+/// A proxy in front of one server, or of several in turn. Dropping it closes every connection through it.
 pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -115,7 +115,7 @@ impl Proxy {
     /// Listens on a free port of loopback. With several upstreams each connection goes to the next one that accepts it.
     ///
     /// # Errors
-    /// When loopback has no port left, or there is no upstream.
+    /// If loopback has no free port, or there is no upstream.
     pub async fn start(upstreams: Vec<SocketAddr>) -> Result<Self> {
         anyhow::ensure!(!upstreams.is_empty(), "a proxy needs something to forward to");
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("loopback has no free port")?;
@@ -132,18 +132,18 @@ impl Proxy {
         Ok(Self { address, shared, accepting })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on, for open connections as well.
+    /// Sets the faults from now on, for open connections as well.
     pub fn set(&self, weather: Weather) {
         self.shared.weather.send_replace(weather);
     }
 
-    /// All is well again. What was held back by a cut arrives.
+    /// Removes all faults. Bytes that a cut has held back arrive.
     pub fn heal(&self) {
         self.set(Weather::default());
     }
@@ -155,17 +155,17 @@ impl Proxy {
         self.shared.age.send_modify(|age| *age += 1);
     }
 
-    /// Swallows the next `replies` answers: each request gets through, its connection is reset instead of answered.
+    /// Drops the next `replies` replies: each request is forwarded, its connection is reset instead of answered.
     pub fn drop_replies(&self, replies: usize) {
         self.shared.once.drop_replies.fetch_add(replies, Ordering::Relaxed);
     }
 
-    /// Cuts the next answer after `bytes` and resets its connection.
+    /// Cuts the next reply after `bytes` and resets its connection.
     pub fn cut_after(&self, bytes: u64) {
         self.shared.once.cut_after.store(bytes + 1, Ordering::Relaxed);
     }
 
-    /// What has passed so far.
+    /// The counters so far.
     #[must_use]
     pub fn passed(&self) -> Passed {
         let Counts { connections, open, bytes_up, bytes_down, replies_dropped, cuts, resets } = &self.shared.counts;
@@ -217,7 +217,7 @@ async fn carry(caller: TcpStream, shared: &Shared) {
     }
     let born = *age.borrow_and_update();
     let reborn = async {
-        // An error: the proxy is gone.
+        // An error means that the proxy was dropped.
         let _ = age.wait_for(|age| *age != born).await;
     };
     if weather.half_open {
@@ -236,7 +236,7 @@ async fn carry(caller: TcpStream, shared: &Shared) {
             () = reborn => false,
         }
     };
-    // A clean end has been passed on by now. Any other is a reset, and loses what is still on its way.
+    // A clean end has been forwarded by now. Any other end is a reset, and loses the bytes in flight.
     if !ended {
         reset(&caller);
         reset(&server);
@@ -253,7 +253,7 @@ async fn connect(shared: &Shared) -> Option<TcpStream> {
     None
 }
 
-/// Whoever is closed after this says RST, not FIN.
+/// Makes the socket send RST instead of FIN when it is closed.
 fn reset(socket: &TcpStream) {
     let _ = socket.set_zero_linger();
 }
@@ -266,7 +266,7 @@ struct Direction<'a> {
 }
 
 impl Direction<'_> {
-    /// Forwards until the sender closes its side (then that is passed on) or something breaks (an error ends both directions).
+    /// Forwards until the sender closes its side, which is forwarded, or an error ends both directions.
     async fn forward(mut self) -> std::io::Result<()> {
         let mut weather = self.shared.weather.subscribe();
         let mut piece = vec![0; PIECE_BYTES];
@@ -276,7 +276,8 @@ impl Direction<'_> {
             if length == 0 {
                 return self.to.shutdown().await;
             }
-            // It may have been cut while we waited for bytes: what has left the sender now is held back here.
+            // The direction may have been cut while this waited for bytes: bytes that have left the sender are held
+            // back here.
             self.open(&mut weather).await;
             if !self.is_up && self.swallows() {
                 return Err(std::io::ErrorKind::ConnectionReset.into());
@@ -307,7 +308,8 @@ impl Direction<'_> {
         took
     }
 
-    /// How much of an answer of `length` bytes is passed on. An answer that is shorter than the cut is cut at its last byte.
+    /// Number of bytes of a reply of `length` bytes that are forwarded. A reply shorter than the cut is cut at its last
+    /// byte.
     fn cut(&self, length: usize) -> usize {
         match self.shared.once.cut_after.swap(0, Ordering::Relaxed) {
             0 => length,
@@ -327,7 +329,7 @@ async fn pause(weather: &Weather, bytes: usize) {
     }
 }
 
-/// How long a piece takes; `drawn` is 0 to 1.
+/// Delay of a piece; `drawn` is 0 to 1.
 fn wait(weather: &Weather, bytes: usize, drawn: f64) -> Duration {
     let line = match weather.bytes_per_s {
         0 => Duration::ZERO,

@@ -3,13 +3,13 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// Longer than anything here takes, shorter than a person waits.
+/// Longer than any step here takes, shorter than a person would wait.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Long enough that a byte that could come would have come; a busy machine only makes these tests weaker, never wrong.
+/// Long enough for a byte to arrive if it can; a busy machine only makes these tests weaker, never wrong.
 const A_WHILE: Duration = Duration::from_millis(50);
 
-/// Answers each piece it is sent with the same, and tells of it.
+/// A server that echoes each piece and reports it.
 async fn echo() -> (SocketAddr, mpsc::UnboundedReceiver<Vec<u8>>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,11 +1,11 @@
-//! What a run prints.
+//! The output of a run.
 
 use std::fmt::Write as _;
 
 use crate::checker::Outcome;
 use crate::run::Report;
 
-/// A report for people. `clean_jobs_per_s` is what the same load did without faults.
+/// A human-readable report. `clean_jobs_per_s` is the throughput of the same load without faults.
 #[must_use]
 pub fn text(report: &Report, clean_jobs_per_s: Option<f64>) -> String {
     let (measures, mut out) = (&report.measures, String::new());

@@ -1,4 +1,4 @@
-//! One run: start, load and faults side by side, heal, drain, dump, judge.
+//! One run: start, load and faults in parallel, repair, drain, dump, judge.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,56 +19,56 @@ use crate::nemesis::Nemesis;
 use crate::plan::Plan;
 use crate::sink::Sink;
 
-/// Short, so that many leases can run out while a person waits; heartbeats come five times as often.
+/// Short, so that many leases expire during a run; heartbeats are five times as frequent.
 pub(crate) const LEASE_MS: u64 = 2_500;
 const QUEUE_TIMEOUT_MS: u64 = 800;
 
-/// What answers may take (I21): a 202 may wait for Redis, and be asked for again within the replica; a refusal is due within a second of
-/// the moment at which a replica gives up.
+/// Time limits of replies (I21): a 202 may wait for Redis, and be retried within the replica; a refusal is due within a
+/// second of the moment at which a replica gives up.
 const ACCEPT_IN_MS: u64 = 5_000;
 const REFUSE_IN_MS: u64 = QUEUE_TIMEOUT_MS + 1_000;
 
-/// How often the SDKs try a call by themselves: a call and its five retries.
+/// Attempts of a call by the SDKs: a call and its five retries.
 const SDK_TRIES: u32 = 6;
 
-/// Of P5.
+/// Maximum number of attempts, from P5.
 const MAX_ATTEMPTS: u32 = 5;
 const MAX_INFRA_ATTEMPTS: u32 = 10;
 const POISON_CRASHES: u32 = 3;
 
-/// How many of each.
+/// Number of replicas.
 pub const APIS: u32 = 2;
-/// As [`APIS`].
+/// Number of workers.
 pub const WORKERS: u32 = 3;
 
 const SCRAPE_EVERY: Duration = Duration::from_millis(500);
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// The figures.
+    /// The measurements.
     pub measures: Measures,
-    /// By invariant.
+    /// The verdicts by invariant.
     pub verdicts: Vec<Verdict>,
-    /// Where its history lies, if it was kept.
+    /// Directory of its history, if it was kept.
     pub kept: Option<PathBuf>,
 }
 
 impl Report {
-    /// Whether every invariant that was broken by nothing but faults held.
+    /// Whether no invariant is broken.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.verdicts.iter().all(|verdict| verdict.outcome != Outcome::Broken)
     }
 
-    /// Invariants that nothing in a run with faults could have broken: such a run proves less than it should.
+    /// Invariants that no event of a run with faults could have broken: such a run proves less than it should.
     #[must_use]
     pub fn unexercised(&self) -> Vec<&'static str> {
         let idle = self.verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Unexercised);
         if self.measures.faults.is_empty() { Vec::new() } else { idle.map(|verdict| verdict.id).collect() }
     }
 
-    /// Invariants that were broken.
+    /// Broken invariants.
     #[must_use]
     pub fn broken(&self) -> Vec<&'static str> {
         self.verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Broken).map(|verdict| verdict.id).collect()
@@ -78,7 +78,7 @@ impl Report {
 /// Runs a plan in `dir`, and judges it.
 ///
 /// # Errors
-/// When the system does not come up, or a witness cannot write.
+/// If the system does not come up, or a witness cannot write.
 pub async fn run(plan: &Plan, dir: &Path) -> Result<Report> {
     let history = dir.join("history");
     std::fs::create_dir_all(history.join("runs"))?;
@@ -114,10 +114,10 @@ pub async fn run(plan: &Plan, dir: &Path) -> Result<Report> {
     judge(dir)
 }
 
-/// Runs a plan in a directory that stays if it was named, or if something is broken.
+/// Runs a plan in a directory that is kept if it was named or if something is broken.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub async fn in_dir(plan: &Plan, dir: Option<PathBuf>) -> Result<Report> {
     let (dir, is_named) = match dir {
         Some(dir) => (dir, true),
@@ -134,7 +134,7 @@ pub async fn in_dir(plan: &Plan, dir: Option<PathBuf>) -> Result<Report> {
 /// Judges the history of a run.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If it cannot be read.
 pub fn judge(dir: &Path) -> Result<Report> {
     let events = read(&dir.join("history"))?;
     Ok(Report { measures: measure(&events), verdicts: check(&events), kept: Some(dir.to_owned()) })
@@ -152,8 +152,8 @@ fn planned(plan: &Plan, size: &Size) -> Event {
     }))
 }
 
-/// Asks the replicas what they have counted, all along: what one has counted dies with it. A new count that is lower than the last is
-/// another incarnation's.
+/// Scrapes the replicas' counters throughout the run: a counter is lost with its process. A count that is lower than
+/// the last belongs to another incarnation.
 fn scrape(apis: Vec<(String, u16)>, journal: Arc<Journal>) -> JoinHandle<()> {
     tokio::spawn(async move {
         loop {

@@ -1,4 +1,5 @@
-//! A receiver of webhooks that verifies each with an independent implementation and writes down what it got and what it answered.
+//! A receiver of webhooks that verifies each with an independent implementation and records the request and its
+//! response.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::history::{Event, Journal, Kind};
 
-/// Of so many deliveries one is refused, and one is answered late.
+/// One in `REFUSES_EVERY` deliveries is refused, and one in `LATE_EVERY` is answered late.
 const REFUSES_EVERY: u64 = 23;
 const LATE_EVERY: u64 = 37;
 const LATE: Duration = Duration::from_millis(400);
@@ -46,14 +47,14 @@ impl Sink {
         Ok(Self { port, shared, serving })
     }
 
-    /// What a tenant's deliveries are signed with.
+    /// Sets the signing secret of a tenant's deliveries.
     pub(crate) fn expect(&self, tenant: &str, secret: &str) -> Result<()> {
         let webhook = Webhook::new(secret)?;
         self.shared.secrets.write().unwrap_or_else(PoisonError::into_inner).insert(tenant.to_owned(), webhook);
         Ok(())
     }
 
-    /// Where a tenant's deliveries go.
+    /// URL of a tenant's deliveries.
     pub(crate) fn url(&self, tenant: &str) -> String {
         format!("http://127.0.0.1:{}/hook/{tenant}", self.port)
     }

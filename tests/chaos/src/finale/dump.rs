@@ -1,4 +1,4 @@
-//! What Redis, S3 and the replicas hold when all is over, as events.
+//! The final contents of Redis, S3 and the replicas, as events.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,8 +13,8 @@ use crate::history::{Event, Journal, Kind};
 /// Records read at a time.
 const PAGE: usize = 500;
 
-/// Below the shard's root, what is kept by design after a job's end: records, their place in lists, what history and webhooks wait
-/// for, counters that only grow, and what was counted of a day or an hour.
+/// Keys below the shard's root that are kept by design after a job's end: records, their list entries, data that waits
+/// for history and webhooks, counters that only grow, and counts of a day or an hour.
 const KEPT: [&str; 33] = [
     ":tenants",
     ":j:",
@@ -43,18 +43,19 @@ const KEPT: [&str; 33] = [
     ":probe",
     ":d:",
     ":rate",
-    // What the records that are kept take, and of a worker that was killed in the middle of an end, for a week.
+    // Memory of the records that are kept, and for a week of a worker that was killed in the middle of an end.
     ":bytes",
     ":runs:",
-    // What outputs took in an hour, and what a replica of the release before has ended without counting: the next sweep finds that.
+    // Bytes of outputs per hour, and jobs that a replica of the previous release has ended without counting, which the
+    // next sweep finds.
     ":streamed:",
     ":beside",
-    // Of a recovery sweep, for minutes.
+    // State of a recovery sweep, for minutes.
     ":recount",
     ":drift",
 ];
 
-/// Of these, what is one job's or one message's: not counted when memory is compared.
+/// Those of them that belong to one job or one message: not counted when memory is compared.
 const UNCOUNTED: [&str; 11] =
     [":j:", ":i:", ":e:", ":index:", ":ended", ":dead:", ":w:", ":wl:", ":b:", ":batches:", ":batches_tidy"];
 
@@ -70,12 +71,12 @@ pub(super) async fn open(redis: &mut MultiplexedConnection) -> Result<u64> {
         .arg(format!("{ROOT}:batches"))
         .query_async(redis)
         .await?;
-    // Every job counts at its tenant's gate and at its endpoint's.
+    // Every job counts at its tenant's limit and at its endpoint's.
     let jobs: u64 = gates.iter().filter(|(gate, _)| gate.starts_with("t:")).map(|(_, jobs)| jobs).sum();
     Ok(jobs + batches)
 }
 
-/// Where jobs stand that have not ended, by place.
+/// Index entries of jobs that have not ended, by index.
 pub(super) async fn standing(redis: &mut MultiplexedConnection) -> Result<Value> {
     let (leases, scheduled, deadlines, ready): (u64, u64, u64, BTreeMap<String, u64>) = redis::pipe()
         .cmd("ZCARD")
@@ -104,7 +105,7 @@ async fn keys(redis: &mut MultiplexedConnection) -> Result<Vec<String>> {
             redis::cmd("SCAN").arg(cursor).arg("COUNT").arg(1_000).query_async(redis).await?;
         keys.extend(page);
         if next == 0 {
-            // SCAN may tell a key twice.
+            // SCAN may return a key twice.
             keys.sort_unstable();
             keys.dedup();
             return Ok(keys);
@@ -117,7 +118,7 @@ fn below(key: &str) -> Option<&str> {
     key.strip_prefix(ROOT)
 }
 
-/// Every job's record, without what only batches keep.
+/// The record of every job, without the fields that only batches have.
 pub(super) async fn jobs(cluster: &Cluster, redis: &mut MultiplexedConnection, journal: &Journal) -> Result<()> {
     let prefix = format!("{ROOT}:j:");
     let keys: Vec<String> = keys(redis).await?.into_iter().filter(|key| key.starts_with(&prefix)).collect();
@@ -128,7 +129,7 @@ pub(super) async fn jobs(cluster: &Cluster, redis: &mut MultiplexedConnection, j
         });
         let records: Vec<HashMap<String, String>> = pipe.query_async(redis).await?;
         for (key, fields) in page.iter().zip(records) {
-            // A batch's lines leave the queue when they are written down; its files tell of them.
+            // A batch's lines leave the queue when they are recorded; the batch's files contain them.
             if fields.contains_key("batch") {
                 continue;
             }
@@ -166,8 +167,7 @@ async fn record(cluster: &Cluster, id: &str, fields: &HashMap<String, String>) -
     Ok(v)
 }
 
-/// A closed attempt as the record holds it: worker, fence (`=`: the record's), leased, queued, how long it took, outcome, and what
-/// is told of it.
+/// A closed attempt in the record: worker, fence (`=`: the record's), leased, queued, duration, outcome, and details.
 fn attempt(number: u32, text: &str, fields: &HashMap<String, String>) -> Option<Value> {
     let [worker, fence, leased, queued, took, outcome] =
         text.split_whitespace().take(6).collect::<Vec<_>>().try_into().ok()?;
@@ -179,7 +179,7 @@ fn attempt(number: u32, text: &str, fields: &HashMap<String, String>) -> Option<
     }))
 }
 
-/// A result in S3, read as its owner reads it, against what the handler was to give.
+/// Compares a result in S3, read as its owner reads it, with the handler's expected result.
 async fn object(cluster: &Cluster, id: &str, tenant: &str, input: &Value) -> (Value, String) {
     let tenant = cluster.tenants.iter().position(|other| other.name == tenant).unwrap_or(0);
     match cluster.get(tenant, &format!("/v1/jobs/{id}/result")).await {
@@ -203,7 +203,7 @@ pub(super) async fn batches(cluster: &Cluster, journal: &Journal) -> Result<()> 
             for file in ["results", "errors"] {
                 for line in file_lines(cluster, &format!("/v1/batches/{id}/{file}")).await? {
                     let run = match line["job_id"].as_str() {
-                        // A large one, which the file only links to.
+                        // A large result, which the file only links to.
                         Some(job) if line["result_url"].is_string() => {
                             cluster.get(0, &format!("/v1/jobs/{job}/result")).await.map(|result| result["run"].clone())
                         }
@@ -251,7 +251,7 @@ pub(super) async fn hooks(redis: &mut MultiplexedConnection, journal: &Journal) 
     Ok(())
 }
 
-/// What is left behind beside what is kept by design, and the memory without the records that are.
+/// Leftover keys beside those that are kept by design, and the memory without the latter.
 pub(super) async fn memory(
     redis: &mut MultiplexedConnection,
     journal: &Journal,
@@ -275,7 +275,8 @@ fn is(list: &[&str], key: &str) -> bool {
     below(key).is_some_and(|key| list.iter().any(|kept| key.starts_with(kept)))
 }
 
-/// The queue's keys and their memory, without records and what goes by itself: roles, of which each life of Redis has its own.
+/// The queue's keys and their memory, without records and volatile keys: roles, of which each life of Redis has its
+/// own.
 pub(super) async fn weights(redis: &mut MultiplexedConnection) -> Result<Vec<(String, u64)>> {
     let mut weights = Vec::new();
     for key in keys(redis).await?.into_iter().filter(|key| below(key).is_some() && !is(&UNCOUNTED, key)) {
@@ -295,14 +296,14 @@ pub(super) async fn weights(redis: &mut MultiplexedConnection) -> Result<Vec<(St
     Ok(weights)
 }
 
-/// What every replica has counted so far.
+/// Current counters of every replica.
 pub(crate) async fn scrape_all(cluster: &Cluster, journal: &Journal) {
     for api in &cluster.apis {
         scrape(&api.name, api.port, journal).await;
     }
 }
 
-/// What one replica has counted so far; nothing when it does not answer.
+/// Current counters of one replica; nothing if it does not answer.
 pub(crate) async fn scrape(name: &str, port: u16, journal: &Journal) {
     let request = reqwest::Client::new().get(format!("http://127.0.0.1:{port}/metrics"));
     let Ok(answer) = request.timeout(std::time::Duration::from_secs(2)).send().await else { return };

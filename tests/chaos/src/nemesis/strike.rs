@@ -1,4 +1,4 @@
-//! How each fault is done.
+//! Implementation of each fault.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::history::{Event, Kind};
 use crate::plan::{Fault, Planned};
 use crate::proxy::Weather;
 
-/// How long something that was killed stays away.
+/// Downtime of a killed process, seconds.
 const DOWN: std::ops::Range<f64> = 0.05..0.6;
 
-/// Who dies by itself, where, and at the how-manyeth time at most. A worker does between the end of a run, or of its upload, and its
-/// report.
+/// Failpoints: the process that dies, the place, and the maximum number of passes before it dies. A worker dies between
+/// the end of a run, or of its upload, and its report.
 const POINTS: [(Who, &str, u32); 10] = [
     (Who::Api, "submit.before", 8),
     (Who::Api, "submit.after", 8),
@@ -37,17 +37,17 @@ enum Who {
     Worker,
 }
 
-/// How long a process may take to end that was asked to: a worker's runs go on for 30 s at most.
+/// Maximum time for a process to exit after it was asked to: a worker's runs continue for 30 s at most.
 const END_LIMIT: Duration = Duration::from_secs(40);
 
-/// How long a process may take to come to its place.
+/// Maximum time for a process to reach its failpoint.
 const ARMED_LIMIT: Duration = Duration::from_secs(8);
 
-/// Picks `finish.before`, for a process that did not come to its own place.
+/// Picks `finish.before`, for a process that did not reach its own failpoint.
 const OFTEN_REACHED: f64 = 0.25;
 
 impl Nemesis {
-    /// Does a fault; false when there is nothing to do it to at present.
+    /// Applies a fault; false if there is currently no target for it.
     pub(super) fn strike(&mut self, planned: &Planned) -> Result<bool> {
         let lease = Duration::from_millis(self.cluster.size.lease_ms);
         let slots = u64::from(self.cluster.size.slots);
@@ -167,7 +167,7 @@ impl Nemesis {
                     self.cluster.public_s3.reset();
                 }
                 let long = Duration::from_secs_f64(0.5 + planned.size);
-                // Every result that was to be stored meanwhile, at most.
+                // At most, every result that was due to be stored meanwhile.
                 self.landed(fault, of_all, json!({"ms": long.as_millis()}));
                 self.after(long, Then::HealS3);
             }
@@ -175,7 +175,7 @@ impl Nemesis {
         Ok(true)
     }
 
-    /// Starts a process anew that will die by itself at a drawn place.
+    /// Restarts a process that will die by itself at a random failpoint.
     fn arm(&mut self, planned: &Planned) -> Result<bool> {
         let at = (0..POINTS.len()).collect::<Vec<_>>();
         let (who, place, most) = POINTS[pick(&at, planned.size).unwrap_or(0)];
@@ -198,7 +198,7 @@ impl Nemesis {
         Ok(true)
     }
 
-    /// Looks whether a process has died at its place. One that does not come there in time gives way to another.
+    /// Checks whether a process has died at its failpoint. One that does not reach it in time is replaced by another.
     pub(super) fn watch(&mut self, target: Target, point: String, planned: Planned, until: Instant) -> Result<()> {
         let process = match target {
             Target::Api(n) => &mut self.cluster.apis[n].process,
@@ -233,7 +233,7 @@ impl Nemesis {
         self.busy.insert(target)
     }
 
-    /// A worker that nothing is done to, as long as another goes on.
+    /// A worker without a current fault, provided that another one continues.
     fn worker(&mut self, planned: &Planned, with_runner: bool) -> Option<usize> {
         let all = self.cluster.workers.len();
         let mut free: Vec<usize> = (0..all).filter(|n| !self.busy.contains(&Target::Worker(*n))).collect();
@@ -247,7 +247,7 @@ impl Nemesis {
         self.take(Target::Worker(n)).then_some(n)
     }
 
-    /// Asks a process to end: the one of its kind that was rolled least often.
+    /// Asks the process of this kind that was rolled least often to exit.
     fn roll(&mut self, fault: Fault) -> bool {
         let least = match fault {
             Fault::RollApi => self.least_rolled(self.cluster.apis.iter().map(|api| api.rolls), Target::Api),
@@ -267,15 +267,15 @@ impl Nemesis {
         true
     }
 
-    /// `None` while another of its kind is away: a roll takes one at a time.
+    /// `None` while another process of its kind is away: a roll takes one at a time.
     fn least_rolled(&self, rolls: impl Iterator<Item = u32>, target: fn(usize) -> Target) -> Option<Target> {
         let all: Vec<(u32, Target)> = rolls.enumerate().map(|(n, rolls)| (rolls, target(n))).collect();
         let is_free = all.iter().all(|(_, target)| !self.busy.contains(target));
         all.into_iter().min_by_key(|(rolls, _)| *rolls).filter(|_| is_free).map(|(_, target)| target)
     }
 
-    /// Starts the other release in the place of a process that has ended by itself. One that does not end counts as a fault that
-    /// found no target: it is killed.
+    /// Starts the other release in place of a process that has exited. A process that does not exit is killed, and
+    /// counts as a fault without a target.
     pub(super) fn replace(&mut self, target: Target, fault: Fault, runners: Vec<u32>, until: Instant) -> Result<()> {
         let has_ended = self.is_over(target);
         if !has_ended && Instant::now() < until {
@@ -304,7 +304,7 @@ impl Nemesis {
         if fault == Fault::RollWorker {
             self.after(RUNNERS_GONE, Then::CheckRunners { worker: name.clone(), pids: runners });
         }
-        // A worker that drains lets go of what did not end in time, and that is run again.
+        // A draining worker releases the jobs that did not end in time, and they are run again.
         let runs = if fault == Fault::RollWorker { u64::from(self.cluster.size.slots) } else { 0 };
         let event = fault_event(fault, runs, json!({"target": name, "rolls": rolls}));
         let kind = if has_ended { Kind::Ok } else { Kind::Fail };
@@ -313,7 +313,7 @@ impl Nemesis {
         Ok(())
     }
 
-    /// A replica that nothing is done to, as long as another goes on.
+    /// A replica without a current fault, provided that another one continues.
     fn api(&mut self, planned: &Planned) -> Option<usize> {
         let all = self.cluster.apis.len();
         let free: Vec<usize> = (0..all).filter(|n| !self.busy.contains(&Target::Api(*n))).collect();
