@@ -1,4 +1,5 @@
-//! What tenants store, in the browser of somebody who is logged in: opened, framed and embedded. No script of it runs at the origin of the store or the dashboard.
+//! Attacks of stored files on the browser of a logged-in user: opened, framed and embedded. None of their scripts may
+//! run at the origin of the store or the dashboard.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +19,7 @@ use crate::stage::{self, Stage, Who};
 
 const SURFACE: &str = "browser";
 
-/// A page, as `browser/pages.py` has made it.
+/// A page created by `browser/pages.py`.
 #[derive(Deserialize)]
 struct Page {
     name: String,
@@ -27,7 +28,7 @@ struct Page {
     sha256: String,
 }
 
-/// A server of the attacker's: it counts who asks, and serves pages that lead to others.
+/// The attacker's server: it counts requests, and serves pages that lead to others.
 #[derive(Clone, Default)]
 struct Beacon {
     asked: Arc<AtomicUsize>,
@@ -35,12 +36,12 @@ struct Beacon {
 }
 
 struct Target {
-    /// Runs as long as the target is there.
+    /// Keeps the stack running as long as the target.
     _stage: Stage,
     chromium: String,
     beacon: Beacon,
     beacon_url: String,
-    /// Where each page that was taken is, and what it is.
+    /// Address and kind of each page that the store accepted.
     stored: Vec<(String, String)>,
     html: String,
 }
@@ -82,7 +83,7 @@ impl Target {
             let request = json!({"name": page.name, "size_bytes": page.text.len(), "sha256": page.sha256, "content_type": page.content_type});
             let answer = attacker.request("POST", "/v1/files").json(&request).send().await.unwrap();
             if !answer.status().is_success() {
-                // Such a type is refused.
+                // The store refuses such a type.
                 continue;
             }
             let answer: Value = answer.json().await.unwrap();
@@ -99,7 +100,7 @@ impl Target {
         Self { _stage: stage, chromium, beacon, beacon_url, stored, html }
     }
 
-    /// How often scripts ran while a browser had this address open.
+    /// Number of script runs while a browser had this address open.
     async fn runs(&self, url: &str) -> usize {
         let before = self.beacon.asked.load(Ordering::SeqCst);
         let profile = tempfile::tempdir().unwrap();
@@ -119,7 +120,7 @@ impl Target {
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::null());
         let mut browser = browser.kill_on_drop(true).spawn().unwrap();
-        // A page that is downloaded instead of shown may leave it waiting for another.
+        // A page that is downloaded instead of shown may leave the browser waiting for another.
         let _ = tokio::time::timeout(Duration::from_secs(15), browser.wait()).await;
         self.beacon.asked.load(Ordering::SeqCst) - before
     }
@@ -129,7 +130,7 @@ impl Target {
     }
 }
 
-/// The same page from a server that does nothing about it.
+/// The same page from a server without protection.
 async fn runs_where_nothing_stops_it(target: &Target) -> Outcome {
     target.serve(target.html.clone());
     let ran = target.runs(&target.beacon_url).await;
@@ -138,7 +139,7 @@ async fn runs_where_nothing_stops_it(target: &Target) -> Outcome {
     outcome
 }
 
-/// By their headers: what is active is downloaded, nothing is guessed, and all is sandboxed.
+/// Checks the headers: active content is downloaded, no type is guessed, and everything is sandboxed.
 async fn answers_are_inert(target: &Target) -> Outcome {
     let mut outcome = Outcome::default();
     for (url, what) in &target.stored {
@@ -192,7 +193,7 @@ async fn runs_when_opened(target: &Target) -> Outcome {
     outcome
 }
 
-/// Several at once, in a page of the attacker's: as frames, objects and embedded ones.
+/// Several at once in a page of the attacker's: as frames, objects and embeds.
 async fn runs_when_framed(target: &Target) -> Outcome {
     let mut outcome = Outcome::default();
     for some in target.stored.chunks(8) {

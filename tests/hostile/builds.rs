@@ -1,4 +1,5 @@
-//! Environments: what a requirement may run, read or write while a worker builds one, before any handler; and requirement files that mean more than names.
+//! Environments: what a requirement may run, read or write while a worker builds one, before any handler, and
+//! requirement files with more than names.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ use crate::stage::{self, Stage, Who};
 
 const SURFACE: &str = "builds";
 
-/// A distribution as `builds/make.py` has written it.
+/// A distribution written by `builds/make.py`.
 #[derive(Debug, Clone, Deserialize)]
 struct Distribution {
     name: String,
@@ -26,7 +27,7 @@ struct Distribution {
     lock: String,
 }
 
-/// A package index of the attacker's, and who told it what.
+/// The attacker's package index, and the reports that it received.
 #[derive(Clone, Default)]
 struct Index {
     folder: PathBuf,
@@ -112,7 +113,7 @@ impl Target {
         for folder in [&outside, &made] {
             std::fs::create_dir(folder).unwrap();
         }
-        // Modes let anybody write there: what keeps a build away is not the modes.
+        // The modes allow every user to write there: modes are not what keeps a build away.
         std::fs::set_permissions(&outside, std::fs::Permissions::from_mode(0o777)).unwrap();
         let arguments = [folder.to_str().unwrap(), outside.to_str().unwrap(), &format!("{url}/loot/")];
         let distributions = serde_json::from_value(stage::python("builds/make.py", &arguments)).unwrap();
@@ -122,7 +123,7 @@ impl Target {
         Self { stage, outside, index, url, distributions, package }
     }
 
-    /// Deploys the plain package with these requirements; the status.
+    /// Deploys the plain package with these requirements. Returns the status.
     async fn deployed(&self, name: &str, lock: &str) -> u16 {
         let (sha256, bytes) = &self.package;
         stage::put_package(&self.stage.api, sha256, bytes.clone()).await;
@@ -133,7 +134,7 @@ impl Target {
     }
 }
 
-/// Every place of a distribution from which code is run by itself.
+/// Every part of a distribution whose code runs by itself.
 async fn run_nothing_as_the_worker(target: &Target) -> Outcome {
     let mut outcome = Outcome::default();
     for (number, distribution) in target.distributions.iter().enumerate() {
@@ -163,7 +164,7 @@ async fn run_nothing_as_the_worker(target: &Target) -> Outcome {
     outcome
 }
 
-/// Lines that make an installer read files, ask servers, or take its own environment for text.
+/// Lines that make an installer read files, send requests, or use its own environment as text.
 async fn say_more_than_names(target: &Target) -> Outcome {
     let server = target.url.trim_start_matches("http://");
     let mut lines: Vec<String> = [

@@ -1,4 +1,4 @@
-//! What a worker keeps for one tenant, and another one names: weights and packages by their hash alone.
+//! Cached weights and packages of one tenant, which another tenant names by their hash alone.
 
 use axum::Router;
 use axum::http::{StatusCode, Uri};
@@ -14,7 +14,7 @@ const SURFACE: &str = "caches";
 struct Target {
     stage: Stage,
     attacker: Api,
-    /// A server of the attacker's, which has none of it.
+    /// The attacker's server, which has none of them.
     server: String,
     made: Value,
 }
@@ -68,7 +68,7 @@ impl Target {
         target
     }
 
-    /// Deploys an endpoint that names these weights at an address; null names those that the tenant has uploaded.
+    /// Deploys an endpoint with these weights at an address; null names weights that the tenant has uploaded.
     async fn deployed(&self, api: &Api, name: &str, url: Value, uploads: bool) -> (u16, Value) {
         let package = &self.made["package"];
         if uploads {
@@ -102,7 +102,7 @@ async fn names_weights_by_their_hash(target: &Target) -> Outcome {
             continue;
         }
         let job = target.attacker.submit(&name, json!({})).await;
-        // A fetch that fails is tried again for a while; what is in the cache is there at once.
+        // A failed fetch is retried for a while; cached weights are available at once.
         let ended = target.attacker.get(&format!("/v1/jobs/{job}?wait_s=10")).await;
         outcome.open_if(ended["result"].to_string().contains(CANARY), || format!("{url}: {}", ended["result"]));
         let _ = target.attacker.request("POST", &format!("/v1/jobs/{job}/cancel")).send().await;
@@ -110,7 +110,7 @@ async fn names_weights_by_their_hash(target: &Target) -> Outcome {
     outcome
 }
 
-/// The API has the packages of each tenant apart: one that the tenant has not uploaded cannot be deployed.
+/// The API keeps the packages of each tenant apart: a tenant cannot deploy a package that it has not uploaded.
 async fn names_packages_by_their_hash(target: &Target) -> Outcome {
     let stranger = target.stage.tenant("stranger", &["admin"]).await;
     let mut outcome = Outcome::default();

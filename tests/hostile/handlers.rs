@@ -1,4 +1,5 @@
-//! Handlers that want more than their jobs, at each level, as root and as an ordinary user with and without user namespaces.
+//! Handlers that try to exceed their rights, at each level, as root and as an ordinary user with and without user
+//! namespaces.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -14,15 +15,15 @@ use crate::stage::{self, CANARY, Stage, Who};
 
 const SURFACE: &str = "handlers";
 
-/// Where handlers attack.
+/// The environment of an attack by handlers.
 struct Cell {
     name: &'static str,
-    /// What `STOKE_SANDBOX` says.
+    /// The value of `STOKE_SANDBOX`.
     ordered: &'static str,
-    /// The level that the worker must say it gives, and give.
+    /// The level that the worker must report and provide.
     level: &'static str,
     who: Who,
-    /// Whether it is part of the quick run, which has those that differ most.
+    /// Whether it is part of the quick run, which has the cells that differ most.
     is_quick: bool,
 }
 
@@ -30,7 +31,7 @@ const fn cell(name: &'static str, ordered: &'static str, level: &'static str, wh
     Cell { name, ordered, level, who, is_quick }
 }
 
-/// The levels, and who runs the worker there. Where there are no namespaces, `auto` is what L1 must come of.
+/// The levels, and the user of the worker. Without namespaces, `auto` must result in L1.
 const CELLS: [Cell; 10] = [
     cell("L0 root", "L0", "L0", Who::Root, true),
     cell("L1 root", "L1", "L1", Who::Root, true),
@@ -44,13 +45,13 @@ const CELLS: [Cell; 10] = [
     cell("L1 user, no namespaces", "auto", "L1", Who::UserWithoutNamespaces, false),
 ];
 
-/// A stack with hostile handlers, and what they are after.
+/// A stack with hostile handlers, and their targets.
 struct Prison {
     stage: Stage,
     level: &'static str,
-    /// A folder that is no handler's, with `canary.txt` in it.
+    /// A folder outside every handler's, with `canary.txt` in it.
     victim: PathBuf,
-    /// Listens until it is dropped, for handlers that should not reach it.
+    /// A listener, until it is dropped, that handlers must not reach.
     _abstract: UnixListener,
     abstract_name: String,
 }
@@ -99,7 +100,7 @@ pub(crate) async fn run(report: &mut Report) {
     }
 }
 
-/// The best level for each who may run a worker.
+/// The best level for each user of a worker.
 const BEST: [(&str, Who, &str); 4] = [
     ("any level, root", Who::Root, "L2"),
     ("any, root, no namespaces", Who::RootWithoutNamespaces, "L1"),
@@ -144,7 +145,7 @@ fn says_its_level(report: &mut Report, name: &str, who: Who, best: &str) {
     report.note(SURFACE, name, Promise::Holds, "claims_a_level_that_is_not_there", &outcome);
 }
 
-/// L0 restricts nothing, and keeps a root worker's rights from its handlers.
+/// L0 restricts nothing, but denies handlers the rights of a root worker.
 async fn at_l0(report: &mut Report, name: &str, who: Who, prison: &Prison) {
     attacks!(report, SURFACE, name, Promise::Open, prison, [reads_files, reaches_the_network]);
     if who.is_root() {
@@ -170,7 +171,7 @@ impl Prison {
         Self { stage, level, victim, _abstract: listener, abstract_name }
     }
 
-    /// What an attack got from inside.
+    /// What an attack obtained from inside.
     async fn got(&self, attack: &str, targets: &[String]) -> Value {
         let input = json!({"attack": attack, "targets": targets, "canary": CANARY});
         let id = self.stage.api.submit("inside", input).await;
@@ -184,7 +185,7 @@ impl Prison {
         Outcome::counted(usize::try_from(job["result"]["attempted"].as_u64().unwrap()).unwrap(), got.collect())
     }
 
-    /// The worker says which level it gives; a lower one than was asked for would make all that follows vacuous.
+    /// Checks the level that the worker reports; a lower one than requested would make the following tests vacuous.
     async fn is_shut_in_as_said(&self) {
         let workers = self.stage.api.get("/v1/workers").await;
         let said = &workers["workers"][0]["sandbox"];
@@ -193,7 +194,7 @@ impl Prison {
         assert_eq!(job["state"], "succeeded", "{job}\n{}", self.stage.stack.log_tail());
     }
 
-    /// What lies in a folder, links not followed.
+    /// Content of a folder, without following links.
     fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut found = BTreeMap::new();
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -206,10 +207,10 @@ impl Prison {
         found
     }
 
-    /// Files of the installation that hold what no handler may know, each with the canary's place in it.
+    /// Files of the installation with content that no handler may read, each with the canary's position in it.
     fn secrets(&self) -> Vec<String> {
         let data = self.stage.data();
-        // Beside what the stack keeps itself: a file with the canary in each folder of its data.
+        // In addition to the stack's own files: a file with the canary in each folder of its data.
         let mut targets = vec![self.victim.join("canary.txt")];
         for folder in ["", "redis", "worker", "worker-1", "packages"] {
             let folder = data.join(folder);
@@ -230,7 +231,7 @@ async fn reads_files(prison: &Prison) -> Outcome {
 async fn writes_files(prison: &Prison) -> Outcome {
     let before = Prison::content(&prison.victim);
     let mut outcome = prison.tried("writes", &[prison.victim.to_str().unwrap().to_owned()]).await;
-    // Seen from outside, too.
+    // Checked from outside, too.
     let after = Prison::content(&prison.victim);
     outcome.open_if(before != after, || "the folder is not as it was".to_owned());
     for (path, content) in before {
@@ -259,7 +260,7 @@ async fn gains_rights(prison: &Prison) -> Outcome {
     prison.tried("rights", &["filter".to_owned()]).await
 }
 
-/// The same where no filter of system calls is promised.
+/// The same, where no filter of system calls is promised.
 async fn has_no_right_of_roots(prison: &Prison) -> Outcome {
     prison.tried("rights", &[]).await
 }
@@ -337,7 +338,7 @@ async fn returns_odd_names(prison: &Prison) -> Outcome {
     for name in names.into_iter().step_by(stage::size(4, 1)) {
         let input = json!({"attack": "names", "targets": [name], "canary": CANARY});
         let id = prison.stage.api.submit("inside", input).await;
-        // The store refuses such a name, and the worker tries again for a while: that the attempt is over is enough.
+        // The store refuses such a name, and the worker retries for a while: the end of the attempt is sufficient.
         let job = prison.stage.api.get(&format!("/v1/jobs/{id}?wait_s=4")).await;
         let written = written_as(prison.stage.dir.path(), &["escape.txt", "b.txt", "b"]);
         outcome.open_if(!written.is_empty(), || format!("{name:?} was written as {written:?}"));
@@ -351,7 +352,7 @@ async fn returns_odd_names(prison: &Prison) -> Outcome {
     outcome
 }
 
-/// Files of these names, wherever they are below a folder.
+/// Files of these names anywhere below a folder.
 fn written_as(folder: &Path, names: &[&str]) -> Vec<PathBuf> {
     let (mut found, mut next) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = next.pop() {

@@ -1,5 +1,5 @@
-//! What a handler does to the machine that it runs on: rights and owners, servers on Unix sockets, the worker's log, and the folders in which the worker
-//! puts the files of other runs.
+//! Attacks of a handler on its machine: permissions and owners, servers on Unix sockets, the worker's log, and the
+//! folders in which the worker stores the files of other runs.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixDatagram, UnixListener};
@@ -13,7 +13,7 @@ use crate::stage::{self, CANARY, Stage, Who};
 
 const SURFACE: &str = "host";
 
-/// At the levels that shut handlers in, and where nothing does but their user.
+/// The levels that confine handlers, and cells where only the handler's user restricts it.
 const LEVELS: [(&str, &str, Who, bool); 7] = [
     ("L0 root", "L0", Who::Root, true),
     ("L1 root", "L1", Who::Root, true),
@@ -26,7 +26,7 @@ const LEVELS: [(&str, &str, Who, bool); 7] = [
 
 struct Target {
     stage: Stage,
-    /// Anybody may read and write what is in it, as far as modes say.
+    /// A folder whose modes allow every user to read and write.
     open: PathBuf,
     listener: UnixListener,
     receiver: UnixDatagram,
@@ -53,7 +53,7 @@ pub(crate) async fn run(report: &mut Report) {
             attacks!(report, SURFACE, name, Promise::Holds, &target, [changes_rights_of_roots]);
             continue;
         }
-        // A handler that has the worker's user at L1 owns what the worker owns: docs/explanation/security.md.
+        // At L1, a handler that runs as the worker's user owns the worker's files: docs/explanation/security.md.
         if who.is_root() || level == "L2" {
             attacks!(report, SURFACE, name, Promise::Holds, &target, [changes_rights]);
         }
@@ -119,7 +119,7 @@ async fn changes_rights_of_roots(target: &Target) -> Outcome {
     target.tried("rights", &identified(roots(target))).await
 }
 
-/// Each as what it is outside, whatever has its name in a sandbox.
+/// Replaces each path by its identity outside, whatever has its name in a sandbox.
 fn identified(paths: Vec<String>) -> Vec<String> {
     let named = |path: String| {
         let real = std::fs::metadata(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -128,7 +128,7 @@ fn identified(paths: Vec<String>) -> Vec<String> {
     paths.into_iter().map(named).collect()
 }
 
-/// What belongs to root, or to whoever runs the stack, and is not everybody's to write.
+/// Files that belong to root, or to the user of the stack, and are not writable for every user.
 fn roots(target: &Target) -> Vec<String> {
     let data = target.stage.data();
     let mut paths: Vec<String> =
@@ -159,7 +159,7 @@ async fn reaches_sockets_by_name(target: &Target) -> Outcome {
     outcome
 }
 
-/// Line ends of every kind, and what a terminal obeys.
+/// Line ends of every kind, and control sequences of terminals.
 async fn forges_lines_of_the_log(target: &Target) -> Outcome {
     let mut outcome = Outcome::default();
     let line = "2026-01-01T00:00:00.000000Z  INFO stokehold: forged";

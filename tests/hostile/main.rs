@@ -1,8 +1,9 @@
-//! Attacks on a running stack, as hostile tenants, handlers, packages, workers and hosts would make them. One file per surface; each attack is a
-//! function that says how often it tried and what it got. The run prints a table of surfaces and levels, and fails if anything succeeded
-//! that is promised not to: docs/explanation/security.md.
+//! Attacks on a running stack in the roles of hostile tenants, handlers, packages, workers and hosts. Each surface has
+//! a file; each attack is a function that returns its number of attempts and what they obtained. The run prints a table
+//! of surfaces and levels, and fails if an attempt succeeded that is promised to fail: docs/explanation/security.md.
 //!
-//! `make hostile-tests` runs all of it at full size, `make test` a quick part. Arguments are surfaces to run; none runs all.
+//! `make hostile-tests` runs all of it at full size, `make test` a quick part. Arguments are the surfaces to run;
+//! without arguments all run.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "tests print")]
 
 #[path = "../it/api.rs"]
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 
 use crate::report::Report;
 
-/// Runs attacks one after the other; each is named by its function.
+/// Runs attacks one after the other; each has the name of its function.
 macro_rules! attacks {
     ($report:expr, $surface:expr, $level:expr, $promise:expr, $on:expr, [$($attack:ident),+ $(,)?]) => {
         $( $report.note($surface, $level, $promise, stringify!($attack), &$attack($on).await); )+
@@ -35,14 +36,14 @@ macro_rules! attacks {
 }
 pub(crate) use attacks;
 
-/// Runs a surface. A panic in it is reported, and the others go on.
+/// Runs a surface. A panic in it is reported, and the other surfaces still run.
 macro_rules! surface {
     ($report:ident, $wanted:ident, $surface:ident) => {
         let name = stringify!($surface);
         if $wanted.is_empty() || $wanted.iter().any(|wanted| wanted == name) {
             let mut mine = std::mem::take(&mut $report);
             let run = tokio::spawn(async move {
-                // What was noted before a panic is kept.
+                // Results from before a panic are kept.
                 let done =
                     futures::FutureExt::catch_unwind(std::panic::AssertUnwindSafe($surface::run(&mut mine))).await;
                 (mine, done.is_ok())

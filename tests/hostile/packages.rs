@@ -12,7 +12,7 @@ use crate::stage::{self, CANARY, Stage, Who};
 
 const SURFACE: &str = "packages";
 
-/// An archive as `packages/make.py` has written it.
+/// An archive written by `packages/make.py`.
 #[derive(Deserialize)]
 struct Package {
     name: String,
@@ -23,9 +23,9 @@ struct Package {
 
 struct Target {
     stage: Stage,
-    /// What the worker keeps.
+    /// The worker's cache.
     cache: tempfile::TempDir,
-    /// No package may reach it.
+    /// A folder that no package may reach.
     outside: PathBuf,
     packages: Vec<Package>,
 }
@@ -46,7 +46,7 @@ pub(crate) async fn run(report: &mut Report) {
 
 impl Target {
     fn start(level: &str, who: Who) -> Self {
-        // Of its own: what is unpacked there is looked at.
+        // A separate cache, because the test inspects the unpacked packages.
         let cache = tempfile::tempdir().unwrap();
         std::fs::set_permissions(cache.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         who.give(cache.path());
@@ -66,12 +66,12 @@ impl Target {
         Self { stage, cache, outside, packages }
     }
 
-    /// Deploys a package and submits a job to it; its id.
+    /// Deploys a package and submits a job to it. Returns the job's id.
     async fn submitted(&self, number: usize, package: &Package) -> String {
         let api = &self.stage.api;
         let bytes = std::fs::read(&package.path).unwrap();
         if package.size == 0 {
-            // The store takes no empty package; there is nothing to run either.
+            // The store accepts no empty package; there is nothing to run either.
             return String::new();
         }
         stage::put_package(api, &package.sha256, bytes).await;
@@ -85,7 +85,7 @@ impl Target {
         api.submit(&name, json!({})).await
     }
 
-    /// What is outside that was not there before.
+    /// New files outside.
     fn escaped(&self) -> Vec<String> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.outside).unwrap().flatten() {
@@ -130,7 +130,7 @@ async fn unpack_nowhere_else(target: &Target) -> Outcome {
     outcome
 }
 
-/// What the worker keeps of them: no rights that nobody gave, no links out, nothing but files and folders.
+/// Checks the worker's copies: no permissions that were not granted, no links to outside, only files and folders.
 async fn leave_nothing_that_leads_out(target: &Target) -> Outcome {
     let mut outcome = Outcome::default();
     let unpacked = unpacked_in(&target.cache.path().join("packages"));
@@ -154,7 +154,7 @@ async fn leave_nothing_that_leads_out(target: &Target) -> Outcome {
     outcome
 }
 
-/// Folders of unpacked packages, wherever the worker has them: their names begin with a SHA-256.
+/// Folders of unpacked packages, wherever the worker stores them: their names begin with a SHA-256.
 fn unpacked_in(data: &Path) -> Vec<PathBuf> {
     let is_hash = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -163,7 +163,7 @@ fn unpacked_in(data: &Path) -> Vec<PathBuf> {
     below(data).into_iter().filter(|path| is_hash(path) && path.is_dir() && !path.is_symlink()).collect()
 }
 
-/// All that is below a folder, links not followed.
+/// Everything below a folder, without following links.
 fn below(folder: &Path) -> Vec<PathBuf> {
     let (mut found, mut next) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = next.pop() {

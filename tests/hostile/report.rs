@@ -1,26 +1,26 @@
-//! What attacks came to: counted by attack, added up by surface and level.
+//! Results of attacks, counted by attack and added up by surface and level.
 
 use std::fmt::Write as _;
 
-/// What is promised of an attack at a level.
+/// The promise about an attack at a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Promise {
     /// No attempt succeeds.
     Holds,
-    /// Nothing is promised there, and some attempt must succeed: this shows that the attack works where nothing stops it.
+    /// Nothing is promised, and some attempt must succeed: this shows that the attack works without protection.
     Open,
 }
 
-/// What one attack came to.
+/// Result of one attack.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     attempted: usize,
-    /// What each attempt that succeeded got.
+    /// What each successful attempt obtained.
     got: Vec<String>,
 }
 
 impl Outcome {
-    /// Counts an attempt, and what it got where it succeeded.
+    /// Counts an attempt, and what it obtained if it succeeded.
     pub(crate) fn tried(&mut self, got: Option<String>) {
         self.attempted += 1;
         self.got.extend(got);
@@ -31,13 +31,13 @@ impl Outcome {
         self.tried(is_open.then(what));
     }
 
-    /// Several attempts at once.
+    /// The result of several attempts.
     pub(crate) fn counted(attempted: usize, got: Vec<String>) -> Self {
         Self { attempted, got }
     }
 }
 
-/// An attack at a level, as it ended.
+/// The result of an attack at a level.
 struct Line {
     surface: &'static str,
     level: String,
@@ -47,18 +47,18 @@ struct Line {
     failed: bool,
 }
 
-/// All of a run.
+/// Results of a whole run.
 #[derive(Default)]
 pub(crate) struct Report {
     lines: Vec<Line>,
-    /// Surface, level and why nothing was attempted there.
+    /// Surface, level and the reason why nothing was attempted there.
     skipped: Vec<(&'static str, String, String)>,
-    /// What could not be tried though it should have been.
+    /// Attacks that should have been attempted and could not be.
     broken: Vec<String>,
 }
 
 impl Report {
-    /// Takes what an attack came to, and prints it.
+    /// Records the result of an attack, and prints it.
     pub(crate) fn note(
         &mut self,
         surface: &'static str,
@@ -89,24 +89,24 @@ impl Report {
         self.lines.push(Line { surface, level, promise, attempted, got, failed });
     }
 
-    /// That nothing could be attempted, and why.
+    /// Records that nothing could be attempted, and why.
     pub(crate) fn skip(&mut self, surface: &'static str, level: &str, why: &str) {
         println!("{surface} {level}: SKIPPED: {why}");
         self.skipped.push((surface, level.to_owned(), why.to_owned()));
     }
 
-    /// That attacks ended before all of them were tried.
+    /// Records that attacks ended before all of them were attempted.
     pub(crate) fn broke(&mut self, surface: &str) {
         println!("{surface}: BROKEN: it ended before all attacks were tried");
         self.broken.push(surface.to_owned());
     }
 
-    /// Whether no promise was broken and all that should have been tried was.
+    /// Whether no promise was broken and every attack was attempted.
     pub(crate) fn is_good(&self) -> bool {
         self.broken.is_empty() && self.lines.iter().all(|line| !line.failed)
     }
 
-    /// Surface by level: what was attempted and held.
+    /// Table of surfaces by level: numbers of attempts that were made and that failed as promised.
     pub(crate) fn table(&self) -> String {
         let mut table = format!(
             "{:<12} {:<24} {:>7} {:>9} {:>9} {:>9}  result\n",
@@ -147,7 +147,7 @@ impl Report {
         table
     }
 
-    /// As test programs end: `tests/run.sh` adds these up. An attack at a level is a test.
+    /// Totals in the format of test programs, which `tests/run.sh` adds up. An attack at a level is a test.
     pub(crate) fn totals(&self) -> String {
         let failed = self.lines.iter().filter(|line| line.failed).count() + self.broken.len();
         let passed = self.lines.iter().filter(|line| !line.failed).count();

@@ -1,4 +1,5 @@
-//! Schemas of tenants: programs that the API runs on every input. None may keep others waiting, nor take memory that others need.
+//! Schemas of tenants: programs that the API runs on every input. None may delay other tenants, or take the memory that
+//! they need.
 
 use std::time::Duration;
 
@@ -13,13 +14,14 @@ use crate::stage::{self, Stage, Who};
 
 const SURFACE: &str = "schemas";
 
-/// Beyond this something hangs; all that is refused or checked takes well under a second on a machine with nothing else to do.
+/// Beyond this a request counts as hanging; on an otherwise idle machine every refusal or check takes well under a
+/// second.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What all schemas and inputs together may add to the API's memory, MiB.
+/// Maximum growth of the API's memory by all schemas and inputs together, MiB.
 const MEMORY_MIB: u64 = 700;
 
-/// A schema, and inputs for it; all as JSON text, for some nest deeper than a parser follows.
+/// A schema, and inputs for it. All are JSON text, because some nest deeper than a parser allows.
 #[derive(Deserialize)]
 struct Hostile {
     name: String,
@@ -47,14 +49,14 @@ pub(crate) async fn run(report: &mut Report) {
     );
 }
 
-/// What is sent is text: the schema nests deeper than a JSON value of ours may.
+/// The request is text: the schema nests deeper than a JSON value here may.
 fn deploying(name: &str, schema: &str) -> String {
     let body = stage::version(name, json!({"input_schema": "SCHEMA"})).to_string();
     body.replacen("\"SCHEMA\"", schema, 1)
 }
 
 impl Target {
-    /// Sends a request; its status, or `None` when it hangs.
+    /// Sends a request. Returns its status, or `None` if it hangs.
     async fn sent(&self, path: &str, body: String) -> Option<u16> {
         let request = self.stage.api.request("POST", path).header("content-type", "application/json").body(body);
         let answer = timeout(LIMIT, request.send()).await.ok()?;
@@ -67,7 +69,8 @@ impl Target {
     }
 }
 
-/// Each schema is refused or deployed, each input refused or taken, all without a server error, and the API goes on.
+/// Each schema is refused or deployed, each input refused or accepted, all without a server error, and the API
+/// continues.
 async fn keeps_nobody_waiting(target: &Target) -> Outcome {
     let _ = stage::deploy(&target.stage.api, &stage::version("warm-up", json!({}))).await;
     let mut outcome = Outcome::default();
@@ -92,7 +95,7 @@ async fn keeps_nobody_waiting(target: &Target) -> Outcome {
     outcome
 }
 
-/// Many at once, as somebody would who wants to stop the API; another client asks for its health meanwhile.
+/// Many requests at once, as in an attempt to stop the API; another client checks its health meanwhile.
 async fn keeps_nobody_waiting_at_once(target: &Target) -> Outcome {
     let costly: Vec<usize> =
         (0..target.schemas.len()).filter(|n| target.schemas[*n].name.starts_with("doubled")).collect();
@@ -106,7 +109,7 @@ async fn keeps_nobody_waiting_at_once(target: &Target) -> Outcome {
         let mut lives = Vec::new();
         for _ in 0..20 {
             lives.push(target.serves().await);
-            // Spread over the time that the attack takes.
+            // Spread over the duration of the attack.
             sleep(Duration::from_millis(50)).await;
         }
         lives
@@ -123,7 +126,7 @@ async fn keeps_nobody_waiting_at_once(target: &Target) -> Outcome {
 async fn takes_no_memory(target: &Target) -> Outcome {
     let mut outcome = Outcome::default();
     let pids = target.stage.stack.children("stoke api");
-    // `stoke dev` has the API in a process of its own or in itself.
+    // `stoke dev` runs the API in a separate process or in its own.
     let pids = if pids.is_empty() { vec![target.stage.stack.pid()] } else { pids };
     for pid in pids {
         let peak = process::peak_mib(pid);

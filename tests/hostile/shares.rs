@@ -1,4 +1,4 @@
-//! What one tenant may take of Redis and of what is kept for ever: the others go on, and versions end.
+//! Limits of one tenant in Redis and in permanent storage: other tenants are still served, and versions can be deleted.
 
 use serde_json::{Value, json};
 use stokehold_tests::redis_server::RedisServer;
@@ -18,7 +18,7 @@ struct Target {
     _dir: tempfile::TempDir,
 }
 
-/// Each attack on a stack of its own: what one has filled is not there for the next to fill.
+/// Runs each attack on its own stack, because each fills it.
 macro_rules! attacks_alone {
     ($report:expr, [$($attack:ident),+ $(,)?]) => {
         $( attacks!($report, SURFACE, "-", Promise::Holds, &Target::start().await, [$attack]); )+
@@ -51,7 +51,7 @@ impl Target {
         Self { _stage: stage, victim, attacker, _redis: redis, _dir: dir }
     }
 
-    /// Whether the victim's work goes on; why not.
+    /// Why the victim's work is refused; `None` if it is not.
     async fn victim_is_refused(&self) -> Option<String> {
         let answer = self
             .victim
@@ -66,13 +66,13 @@ impl Target {
         Some(format!("{} {}", answer.status(), answer.text().await.unwrap_or_default()))
     }
 
-    /// Sends this again and again until it is refused or often enough, and looks after the victim meanwhile.
+    /// Repeats a request until it is refused or `most` is reached, and checks the victim meanwhile.
     async fn floods(&self, outcome: &mut Outcome, path: &str, most: usize, make: impl Fn(usize) -> Value) {
         let mut refused = 0;
         for n in 0..most {
             let answer = self.attacker.request("POST", path).json(&make(n)).send().await.unwrap();
             let status = answer.status().as_u16();
-            // 5xx is what all tenants are answered; one that has its share is answered 4xx.
+            // A 5xx affects all tenants; a tenant at its limit gets a 4xx.
             outcome.open_if(status >= 500, || format!("{path} {n}: {status}"));
             refused += usize::from((400..500).contains(&status));
             if n % 50 == 0 {
@@ -141,7 +141,7 @@ async fn fills_redis_with_schedules(target: &Target) -> Outcome {
     outcome
 }
 
-/// The queue of batches is everybody's as well.
+/// The queue of batches is shared by all tenants as well.
 async fn opens_all_batches(target: &Target) -> Outcome {
     let mut outcome = Outcome::default();
     let opens = |api: &Api| {
@@ -161,7 +161,7 @@ async fn opens_all_batches(target: &Target) -> Outcome {
     outcome
 }
 
-/// Versions are bounded, and give their memory back when they are deleted.
+/// The number of versions is limited, and deleting versions frees their memory.
 async fn fills_redis_with_versions(target: &Target) -> Outcome {
     let mut outcome = Outcome::default();
     let small = |n: usize| stage::version("small", json!({"input_schema": {"description": n.to_string()}}));

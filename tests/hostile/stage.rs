@@ -1,4 +1,4 @@
-//! Where attacks take place: stacks at each level, run by root or by an ordinary user, and what the attackers find there.
+//! The environment of attacks: stacks at each level, run by root or by an ordinary user, and their files.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use stokehold_tests::stack::{Stack, StackOptions, stoke_binary};
 
 use crate::api::{self, Api};
 
-/// What nobody may see but who put it there.
+/// A value that only its owner may read.
 pub(crate) const CANARY: &str = "canary-7f3a91c2d4e8";
 
-/// An ordinary user: nobody.
+/// An ordinary user: the user `nobody`.
 const UID: u32 = 65_534;
 
 /// Whether this run is at full size.
@@ -25,16 +25,16 @@ pub(crate) fn size(quick: usize, full: usize) -> usize {
     if is_full() { full } else { quick }
 }
 
-/// Who runs a worker.
+/// User of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
     /// Root, with all capabilities.
     Root,
-    /// Root as containers have it: without the capability that namespaces and mounts need.
+    /// Root as in containers: without the capability for namespaces and mounts.
     RootWithoutNamespaces,
-    /// An ordinary user of a machine where everybody may make user namespaces.
+    /// An ordinary user of a machine where all users may create user namespaces.
     User,
-    /// An ordinary user of a machine where nobody may.
+    /// An ordinary user of a machine where no user may create them.
     UserWithoutNamespaces,
 }
 
@@ -44,7 +44,7 @@ impl Who {
         matches!(self, Self::Root | Self::RootWithoutNamespaces)
     }
 
-    /// What becomes that user and goes on as the program that follows.
+    /// A command prefix that switches to the user and executes the following program.
     fn prefix(self) -> Vec<String> {
         let id = UID.to_string();
         let setpriv = ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups", "--"];
@@ -61,7 +61,7 @@ impl Who {
         words.into_iter().map(str::to_owned).collect()
     }
 
-    /// A command of that user's.
+    /// A command that runs as this user.
     pub(crate) fn command(self, program: &str) -> Command {
         let prefix = self.prefix();
         let mut words = prefix.iter().map(String::as_str).chain([program]);
@@ -70,7 +70,7 @@ impl Who {
         command
     }
 
-    /// Why this machine has no such user; nothing where it has.
+    /// Why this machine lacks such a user; `None` if it has one.
     pub(crate) fn lacks(self) -> Option<String> {
         if self.is_root() && !is_root() {
             return Some("the tests do not run as root".to_owned());
@@ -91,7 +91,7 @@ impl Who {
         None
     }
 
-    /// Gives a file or a folder to that user.
+    /// Makes this user the owner of a file or a folder.
     pub(crate) fn give(self, path: &Path) {
         if !self.is_root() && is_root() {
             std::os::unix::fs::chown(path, Some(UID), Some(UID)).unwrap();
@@ -109,7 +109,7 @@ pub(crate) fn bwrap() -> String {
     std::env::var("STOKE_TEST_BWRAP").unwrap_or_else(|_| "bwrap".to_owned())
 }
 
-/// Whether this machine has one that starts.
+/// Whether this machine has a bubblewrap that starts.
 pub(crate) fn has_bwrap() -> bool {
     Command::new(bwrap()).arg("--version").output().is_ok_and(|output| output.status.success())
 }
@@ -118,7 +118,7 @@ pub(crate) fn has_bwrap() -> bool {
 pub(crate) struct Stage {
     pub(crate) stack: Stack,
     pub(crate) api: Api,
-    /// The attackers' and the victims' files lie here; the stack's data in `data`.
+    /// The files of attackers and victims; the stack's data are in `data`.
     pub(crate) dir: tempfile::TempDir,
 }
 
@@ -138,7 +138,7 @@ impl Stage {
         ];
         all.push(("STOKE_BWRAP".to_owned(), bwrap()));
         if who != Who::Root && is_root() {
-            // Nothing in root's home is read, where only root goes: not what is installed there, and no cache.
+            // Root's home, which only root may enter, is not used: neither its installed programs nor a cache.
             let name = if who.is_root() { "stokehold-hostile-root" } else { "stokehold-hostile-user" };
             let cache = std::env::temp_dir().join(name);
             std::fs::create_dir_all(&cache).unwrap();
@@ -154,7 +154,7 @@ impl Stage {
         Self { stack, api, dir }
     }
 
-    /// Where the stack's data are.
+    /// The folder of the stack's data.
     pub(crate) fn data(&self) -> PathBuf {
         self.dir.path().join("data")
     }
@@ -164,12 +164,12 @@ impl Stage {
         Api::of(&self.stack).with_token(token)
     }
 
-    /// A new tenant's API, with these roles.
+    /// The API of a new tenant, with these roles.
     pub(crate) async fn tenant(&self, name: &str, roles: &[&str]) -> Api {
         self.as_token(&self.tenant_token(name, roles).await)
     }
 
-    /// A token of a tenant that is there from now on.
+    /// A token of a tenant, which is created if necessary.
     pub(crate) async fn tenant_token(&self, name: &str, roles: &[&str]) -> String {
         let answer = self.api.request("POST", "/v1/tenants").json(&json!({"name": name})).send().await.unwrap();
         assert!(answer.status().is_success() || answer.status() == 409, "{}", answer.text().await.unwrap());
@@ -184,7 +184,7 @@ impl Stage {
     }
 }
 
-/// A folder of its own for a worker that `who` runs.
+/// A separate folder for a worker that `who` runs.
 pub(crate) fn worker_folder(who: Who) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -192,7 +192,7 @@ pub(crate) fn worker_folder(who: Who) -> tempfile::TempDir {
     dir
 }
 
-/// `stoke worker` with these arguments, run by `who`. Nobody answers it.
+/// `stoke worker` with these arguments, run by `who`, without a gateway.
 pub(crate) fn worker_command(who: Who, dir: &Path, sandbox: &str, args: &[&str]) -> Command {
     let mut worker = who.command(stoke_binary().to_str().unwrap());
     worker.arg("worker").args(args).current_dir(dir).stdin(std::process::Stdio::null());
@@ -205,12 +205,12 @@ pub(crate) fn worker_command(who: Who, dir: &Path, sandbox: &str, args: &[&str])
     worker
 }
 
-/// Where the attackers' own files are.
+/// The folder of the attackers' own files.
 pub(crate) fn own(file: &str) -> String {
     api::root().join("tests/hostile").join(file).to_string_lossy().into_owned()
 }
 
-/// What `python3` prints when it runs this file of ours, as JSON.
+/// The JSON that `python3` prints when it runs this file.
 pub(crate) fn python(file: &str, args: &[&str]) -> Value {
     let python = std::env::var("STOKE_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let output = Command::new(python).arg(own(file)).args(args).output().unwrap();
@@ -219,7 +219,7 @@ pub(crate) fn python(file: &str, args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{file}: {error}: {said}"))
 }
 
-/// What is deployed where nothing runs it.
+/// The package of versions that never run.
 const PACKAGE: &[u8] = b"not really a package";
 const PACKAGE_SHA256: &str = "ad25bc0f144b930b9468833a0c80eaf41212e76ec10e170d7a7e16b6acff4078";
 
@@ -237,7 +237,7 @@ pub(crate) async fn put_package(api: &Api, sha256: &str, bytes: Vec<u8>) {
     }
 }
 
-/// A version that nothing runs, with these members beside what each has.
+/// A version that never runs, with these members in addition to the common ones.
 pub(crate) fn version(name: &str, members: Value) -> Value {
     let mut version = json!({"name": name, "package_sha256": PACKAGE_SHA256, "package_size_bytes": PACKAGE.len(),
         "entry": "main.py:main", "input_schema": {}});
@@ -247,7 +247,7 @@ pub(crate) fn version(name: &str, members: Value) -> Value {
     version
 }
 
-/// Deploys a version that nothing runs; the status and the answer.
+/// Deploys a version that never runs. Returns the status and the response.
 pub(crate) async fn deploy(api: &Api, version: &Value) -> (u16, Value) {
     put_package(api, PACKAGE_SHA256, PACKAGE.to_vec()).await;
     let answer = api.request("POST", "/v1/endpoints").json(version).send().await.unwrap();

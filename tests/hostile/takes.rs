@@ -1,4 +1,5 @@
-//! A worker that takes more than it can run: leases over its slots, endpoints that it has no job of, fences of others; and one that was told to go.
+//! A worker that takes more than it can run: leases beyond its slots, endpoints that it has no job of, fences of other
+//! workers. Also a worker that was evicted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +17,7 @@ const SURFACE: &str = "takes";
 
 const JOBS: usize = 400;
 
-/// Beyond its slots a worker may be leased a small allowance ahead.
+/// Maximum number of jobs that a worker is leased ahead of its slots.
 const AHEAD: usize = 110;
 
 struct Target {
@@ -43,7 +44,7 @@ pub(crate) async fn run(report: &mut Report) {
     );
 }
 
-/// The package and the variables of an endpoint that it has no job of.
+/// Reads the package and the variables of an endpoint that it has no job of.
 async fn reads_endpoints_without_a_job(target: &Target) -> Outcome {
     let liar = Liar::join(&target.stage, "community", json!({})).await;
     let mut outcome = Outcome::default();
@@ -71,7 +72,7 @@ async fn reads_endpoints_without_a_job(target: &Target) -> Outcome {
     outcome
 }
 
-/// The right fence, by a worker that it was not given to.
+/// Uses a valid fence that belongs to another worker.
 async fn shows_the_fence_of_another(target: &Target) -> Outcome {
     let honest = Liar::join(&target.stage, "owned", json!({})).await;
     let liar = Liar::join(&target.stage, "community", json!({})).await;
@@ -121,7 +122,7 @@ async fn shows_the_fence_of_another(target: &Target) -> Outcome {
     outcome
 }
 
-/// Asks again and again, and keeps what it is given alive.
+/// Leases again and again, and extends everything that it gets.
 async fn takes_all_jobs(target: &Target) -> Outcome {
     target.victim.submit_many("queued", (0..JOBS).map(|n| json!(n))).await;
     let mut outcome = Outcome::default();
@@ -137,7 +138,7 @@ async fn takes_all_jobs(target: &Target) -> Outcome {
             let _ =
                 liar.post("extend", &json!({"leases": held, "status": {"loaded": [], "running": 0, "gpus": []}})).await;
         }
-        // Slots of an operator's own machine are its word, up to this many.
+        // The slots of an operator's own machine count as reported, up to this number.
         let most = slots.min(512) as usize + AHEAD;
         let distinct: BTreeSet<String> =
             held.iter().map(|lease| lease["job_id"].as_str().unwrap().to_owned()).collect();
@@ -149,7 +150,7 @@ async fn takes_all_jobs(target: &Target) -> Outcome {
     outcome
 }
 
-/// Every call of a worker that was evicted, with the token it has and with the join token it came with.
+/// Makes every call of an evicted worker, with its token and with its join token.
 async fn goes_on_when_evicted(target: &Target) -> Outcome {
     let join = target.stage.token(&json!({"name": "lost", "roles": ["worker"], "trust": "community"})).await;
     let liar = Liar::try_join(&target.stage, &join, json!({"name": "lost-host"})).await.unwrap();

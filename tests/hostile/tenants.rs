@@ -1,4 +1,5 @@
-//! One tenant against another, with tokens of its own: what it may not see, what it may not become, and what it may not take.
+//! Attacks of one tenant on another with its own tokens: on data that it may not see, rights that it may not obtain,
+//! and resources that it may not take.
 
 pub(crate) mod flood;
 
@@ -13,7 +14,7 @@ use crate::stage::{self, CANARY, Stage, Who};
 
 const SURFACE: &str = "tenants";
 
-/// Names that say more than they are.
+/// Names with a special meaning elsewhere.
 const ODD: [&str; 14] = [
     "*",
     "?",
@@ -35,7 +36,7 @@ struct Target {
     stage: Stage,
     victim: Api,
     attacker: Api,
-    /// Ids of the victim's, by the words that paths have for them.
+    /// Ids of the victim, by the words of paths for them.
     ids: Vec<String>,
     document: Value,
 }
@@ -84,7 +85,7 @@ impl Target {
         Self { stage, victim, attacker, ids, document }
     }
 
-    /// Every operation with every id of the victim's in its path.
+    /// Every operation with every id of the victim in its path.
     fn operations(&self) -> BTreeSet<(String, String)> {
         let mut found = BTreeSet::new();
         for (path, methods) in self.document["paths"].as_object().unwrap() {
@@ -99,7 +100,7 @@ impl Target {
         found
     }
 
-    /// What the victim has, as it sees it itself.
+    /// The victim's data, as the victim sees it.
     async fn whole(&self) -> String {
         let mut all = String::new();
         for path in
@@ -111,10 +112,10 @@ impl Target {
     }
 }
 
-/// Whether an answer tells something of the victim's, or fails in a way that tells too much.
+/// Whether a response contains data of the victim, or reveals too much by its failure.
 async fn told(answer: reqwest::Response) -> Option<String> {
     let status = answer.status().as_u16();
-    // A stream goes on; what it begins with is enough.
+    // A stream does not end; its beginning is sufficient.
     let mut said = Vec::new();
     let mut answer = answer;
     while let Ok(Ok(Some(part))) = tokio::time::timeout(std::time::Duration::from_millis(500), answer.chunk()).await {
@@ -170,7 +171,7 @@ async fn sees_nothing_of_others(target: &Target) -> Outcome {
     outcome
 }
 
-/// Names in paths that mean something to Redis, to S3, to a file system or to a proxy.
+/// Names in paths with a meaning for Redis, S3, a file system or a proxy.
 async fn names_itself_otherwise(target: &Target) -> Outcome {
     let mut outcome = Outcome::default();
     let paths: Vec<&String> =

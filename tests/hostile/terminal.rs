@@ -1,4 +1,5 @@
-//! What handlers, hosts and tenants write, on the terminal of somebody who looks: it may set no title, write no clipboard, move no cursor, hide nothing.
+//! Text of handlers, hosts and tenants on the terminal of a user: it may set no title, write no clipboard, move no
+//! cursor, hide nothing.
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use crate::worker::Liar;
 
 const SURFACE: &str = "terminal";
 
-/// What a terminal obeys, or what makes it show something else than is there.
+/// Control sequences of terminals, and characters that change what is displayed.
 const ORDERS: [&str; 34] = [
     "\x1b]0;title\x07",
     "\x1b]2;title\x1b\\",
@@ -74,7 +75,7 @@ impl Target {
         assert_eq!(status, 201, "{answer}");
         let card = json!({"index": 0, "uuid": format!("GPU-{all}"), "name": format!("Card {all}"), "vram_mib": 24_576});
         let says = json!({"name": "host", "gpus": [card], "driver": all, "cuda": all, "release": all});
-        // What the gateway does not take, nobody sees.
+        // Text that the gateway refuses is never displayed.
         let join = stage.token(&json!({"name": "stranger", "roles": ["worker"], "trust": "community"})).await;
         let liar = match Liar::try_join(&stage, &join, says).await {
             Ok(liar) => liar,
@@ -86,7 +87,7 @@ impl Target {
         for (n, order) in ORDERS.iter().chain([&all.as_str()]).enumerate() {
             jobs.push(Self::job(&stage.api, &liar, n, order).await);
         }
-        // Named by tenants, as far as names may hold anything.
+        // Named by tenants, as far as names allow.
         for (path, body) in [
             ("/v1/tokens", json!({"name": all, "user": all, "roles": ["read"]})),
             ("/v1/schedules", json!({"name": all, "cron": "* * * * *", "job": {"endpoint": "loud", "input": all}})),
@@ -100,13 +101,14 @@ impl Target {
         Self { stage, jobs }
     }
 
-    /// A job whose every text is an order: input, metadata, logs, progress, outputs, and its result or its error.
+    /// Runs a job whose every text is a control sequence: input, metadata, logs, progress, outputs, and its result or
+    /// its error.
     async fn job(api: &Api, liar: &Liar<'_>, n: usize, order: &str) -> String {
         let body = json!({"endpoint": "loud", "input": {order: order}, "metadata": {"say": order}, "max_attempts": 1});
         let answer: Value = api.request("POST", "/v1/jobs").json(&body).send().await.unwrap().json().await.unwrap();
         let id = match answer["id"].as_str() {
             Some(id) => id.to_owned(),
-            // Metadata may not hold it.
+            // Metadata may not contain it.
             None => api.submit("loud", json!({order: order})).await,
         };
         let leases = liar.lease(json!({"want": 50})).await;
@@ -136,7 +138,7 @@ impl Target {
         id
     }
 
-    /// What a command prints on a terminal; its own colours are taken out.
+    /// The output of a command on a terminal, without its own colours.
     fn seen(&self, arguments: &[&str]) -> String {
         let command = self.stage.stack.command(arguments);
         let mut look = std::process::Command::new("python3");
@@ -153,7 +155,7 @@ impl Target {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The orders that a command's output still has, one attempt for each order.
+    /// Checks which control sequences a command's output still contains, one attempt for each.
     fn look(&self, outcome: &mut Outcome, arguments: &[&str]) {
         let seen = self.seen(arguments);
         assert!(!seen.trim().is_empty(), "{arguments:?} prints nothing");
@@ -167,14 +169,14 @@ impl Target {
     }
 }
 
-/// Whether a terminal obeys it, or shows what follows in another order.
+/// Whether a terminal interprets the character, or displays the following text in another order.
 fn is_order(letter: char) -> bool {
     let turns =
         matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns || (letter.is_control() && letter != '\n' && letter != '\t')
 }
 
-/// Without colours, and without the carriage return that a terminal's line ends have.
+/// Removes colours, and the carriage returns that a terminal's line ends have.
 fn without_colours(text: &str) -> String {
     let (mut bare, mut rest) = (String::new(), text.replace("\r\n", "\n"));
     while let Some(at) = rest.find("\x1b[") {
@@ -200,7 +202,7 @@ fn without_colours(text: &str) -> String {
 async fn prints_no_orders_of_jobs(target: &Target) -> Outcome {
     let mut outcome = Outcome::default();
     let step = stage::size(9, 1);
-    // The last one has them all.
+    // The last job has all of them.
     let last = target.jobs.len() - 1;
     for (_, job) in target.jobs.iter().enumerate().filter(|(n, _)| n % step == 0 || *n >= last - 1) {
         target.look(&mut outcome, &["get", job]);
@@ -232,7 +234,7 @@ async fn prints_no_orders_of_hosts(target: &Target) -> Outcome {
     outcome
 }
 
-/// JSON on a terminal is the same document, and holds no control as it is.
+/// JSON on a terminal is the same document, and contains no unescaped control character.
 async fn prints_no_orders_in_json(target: &Target) -> Outcome {
     let mut outcome = Outcome::default();
     let last = target.jobs.last().unwrap();

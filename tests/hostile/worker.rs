@@ -1,4 +1,5 @@
-//! A worker that lies: a rented machine whose host joins as it, claims what it is not, and wants what it was not given.
+//! A lying worker: a rented instance whose host joins as it, makes false claims, and requests data that it was not
+//! given.
 
 mod messages;
 mod reports;
@@ -14,16 +15,16 @@ use crate::stage::{self, CANARY, Stage, Who};
 
 const SURFACE: &str = "worker";
 
-/// Endpoints of the victim's that a stranger's machine may not run, by what they ask.
+/// Endpoints of the victim that a stranger's machine may not run, with the requirement that excludes it.
 const CLOSED: [(&str, &str); 3] = [("owned", "min_trust"), ("shut-in", "min_sandbox"), ("at-home", "regions")];
 
 struct Target {
     stage: Stage,
-    /// The tenant whose jobs they are.
+    /// The tenant that owns the jobs.
     victim: Api,
 }
 
-/// A worker that speaks to the gateway and runs nothing.
+/// A worker that sends requests to the gateway and runs nothing.
 pub(crate) struct Liar<'a> {
     stage: &'a Stage,
     token: String,
@@ -52,7 +53,7 @@ pub(crate) async fn run(report: &mut Report) {
 
 impl Target {
     async fn start() -> Self {
-        // Nobody extends what the attacks hold.
+        // No worker extends the leases that the attacks hold.
         let stage = Stage::start(Who::Root, &["--workers", "0"], &[("STOKE_LEASE_MS", "20000")]);
         let victim = stage.tenant("victim", &["admin"]).await;
         let secret = victim.request("PUT", "/v1/secrets/TOKEN").json(&json!({"value": CANARY})).send().await.unwrap();
@@ -74,7 +75,7 @@ impl Target {
 }
 
 impl<'a> Liar<'a> {
-    /// Joins with a new token of a machine of this trust; what else it says of itself.
+    /// Joins with a new token of a machine of this trust, and with these claims.
     pub(crate) async fn join(stage: &'a Stage, trust: &str, says: Value) -> Self {
         let token = json!({"name": "stranger", "roles": ["worker"], "trust": trust, "region": "abroad"});
         let joined = Self::try_join(stage, &stage.token(&token).await, says).await;
@@ -84,7 +85,7 @@ impl<'a> Liar<'a> {
     /// Joins with this token.
     ///
     /// # Errors
-    /// What the gateway answers otherwise.
+    /// Any other response of the gateway.
     pub(crate) async fn try_join(stage: &'a Stage, token: &str, says: Value) -> Result<Self, String> {
         let mut request = json!({"protocol": 1, "release": "1.2.3", "name": "liar", "slots": 4, "gpus": []});
         for (name, value) in says.as_object().unwrap() {
@@ -99,14 +100,14 @@ impl<'a> Liar<'a> {
         Ok(Self { stage, token: text("token"), id: text("worker_id") })
     }
 
-    /// Asks for something; the status and the answer.
+    /// Sends a GET. Returns the status and the response.
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         let api = self.stage.as_token(&self.token);
         let answer = api.request("GET", &format!("/worker/v1/{path}")).send().await.unwrap();
         (answer.status().as_u16(), answer.text().await.unwrap_or_default())
     }
 
-    /// Sends a message; the status and the answer.
+    /// Sends a message. Returns the status and the response.
     pub(crate) async fn post(&self, verb: &str, body: &Value) -> (u16, Value) {
         self.post_text(verb, body.to_string()).await
     }
@@ -118,7 +119,7 @@ impl<'a> Liar<'a> {
         (answer.status().as_u16(), answer.json().await.unwrap_or(Value::Null))
     }
 
-    /// Leases as many jobs as it is given, at once.
+    /// Leases as many jobs as it can at once.
     pub(crate) async fn lease(&self, offer: Value) -> Vec<Value> {
         let mut request = json!({"want": 10, "reach_gib": 0, "wait_ms": 0});
         for (name, value) in offer.as_object().unwrap() {
@@ -129,7 +130,7 @@ impl<'a> Liar<'a> {
     }
 }
 
-/// Every claim that a lease call can make, by workers that say different things of themselves.
+/// Makes every claim that a lease call allows, with workers that report different properties.
 async fn leases_what_it_may_not_run(target: &Target) -> Outcome {
     let gpu = json!({"index": 0, "uuid": "GPU-1", "name": "Test 24", "vram_mib": 24_576, "compute_capability": "9.0"});
     let says = [
@@ -182,14 +183,14 @@ async fn give_back(liar: &Liar<'_>, leases: &[Value]) {
     }
 }
 
-/// Secrets of models: without a lease, with a lease of another model, with one that is over, with made-up ones.
+/// Requests secrets of models: without a lease, with a lease of another model, with an ended one, with invented ones.
 async fn asks_for_secrets_without_a_lease(target: &Target) -> Outcome {
     let liar = Liar::join(&target.stage, "community", json!({})).await;
     let job = target.victim.submit("anybodys", json!({})).await;
     let leases = liar.lease(json!({})).await;
     let lease = leases.iter().find(|lease| lease["job_id"] == job.as_str()).expect("it may run these").clone();
     let held = json!({"job_id": lease["job_id"], "fence": lease["fence"]});
-    // The attack works where it may: with a lease of that very model.
+    // The attack works where it is allowed: with a lease of that very model.
     let own = json!({"model": {"tenant": "victim", "endpoint": "anybodys", "version": 1}, "lease": held});
     let (_, answer) = liar.post("secrets", &own).await;
     assert!(answer.to_string().contains(CANARY), "{answer}");

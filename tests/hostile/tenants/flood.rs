@@ -1,4 +1,5 @@
-//! What a second tenant notices while the first tries to keep the API from everybody else: its submit's p99, calm and meanwhile, in one run.
+//! The effect on a second tenant while the first floods the API: the p99 of its submits without and with the flood, in
+//! one run.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
@@ -18,10 +19,10 @@ use crate::stage::{self, Stage, Who};
 pub(crate) const CLIENT: &str = "flood-client";
 const TOKEN: &str = "STOKE_FLOOD_TOKEN";
 
-/// The victim's p99 may grow to this.
+/// Maximum ratio of the victim's p99.
 const RATIO_MAX: f64 = 2.0;
 
-/// Calm and attacked slices alternate, so that what the machine does beside them falls on both.
+/// Slices without and with the flood alternate, so that other load of the machine affects both.
 const ROUNDS: usize = 7;
 
 const RATE_PER_S: u32 = 50;
@@ -30,10 +31,10 @@ const REQUESTS: u32 = 250;
 /// Connections that send requests of one kind, each one after the other.
 const CONNECTIONS: usize = 4;
 
-/// Requests after which the flood is under way.
+/// Number of requests after which the flood has started.
 const UNDER_WAY: usize = 50;
 
-/// Nobody's request takes as long; one that does has failed.
+/// Timeout of a request; none takes that long unless it has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(report: &mut Report) {
@@ -48,7 +49,7 @@ pub(super) async fn run(report: &mut Report) {
         let (status, answer) = stage::deploy(api, &stage::version("plain", json!({}))).await;
         assert_eq!(status, 201, "{answer}");
     }
-    // Two to the power of 40 steps, if they were taken.
+    // 2^40 steps, if they were all taken.
     let mut deep = serde_json::Map::new();
     for n in 0..40 {
         let next = json!({"$ref": format!("#/$defs/d{}", n + 1)});
@@ -90,7 +91,7 @@ struct Slice {
     failed: usize,
 }
 
-/// An even load of submits, each latency counted from when its request was due.
+/// A constant rate of submits; each latency is measured from the time at which its request was due.
 async fn slice(api: &Api) -> Slice {
     let start = Instant::now() + Duration::from_millis(10);
     let all = (0..REQUESTS).map(|n| async move {
@@ -106,8 +107,8 @@ async fn slice(api: &Api) -> Slice {
     Slice { p99_ms: ms[ms.len() * 99 / 100], failed: seen.iter().filter(|(_, is_done)| !is_done).count() }
 }
 
-/// Everything that one tenant can do to the others, at once, until it is ended: a process of its own, which takes processor time from the
-/// API too.
+/// All attacks of one tenant on the others at once, until it is ended: a separate process, which takes processor time
+/// from the API too.
 struct Flood {
     child: Child,
     ends: ChildStdin,
@@ -115,7 +116,7 @@ struct Flood {
 }
 
 impl Flood {
-    /// Returns once it is under way.
+    /// Starts the flood. Returns once it has started sending.
     fn start(url: &str, token: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([CLIENT, url])
@@ -130,7 +131,7 @@ impl Flood {
         flood
     }
 
-    /// How many requests it made.
+    /// Ends the flood. Returns its number of requests.
     fn end(mut self) -> usize {
         drop(self.ends);
         let mut line = String::new();
@@ -140,7 +141,7 @@ impl Flood {
     }
 }
 
-/// The flood's process: says when it is under way, and how many requests it made once its standard input has ended.
+/// The flood's process: reports when it has started, and its number of requests once its standard input has ended.
 pub(crate) async fn client(url: &str) -> ExitCode {
     let (sent, token) = (Arc::new(AtomicUsize::new(0)), std::env::var(TOKEN).unwrap());
     let (http, under_way) = (reqwest::Client::new(), Arc::new(Notify::new()));
@@ -158,7 +159,7 @@ pub(crate) async fn client(url: &str) -> ExitCode {
                     if sent.fetch_add(1, Ordering::Relaxed) + 1 == UNDER_WAY {
                         under_way.notify_one();
                     }
-                    // A stream is held for a moment and let go.
+                    // Holds a stream for a moment, and closes it.
                     let _ = timeout(Duration::from_millis(500), async { request.send().await?.bytes().await }).await;
                 }
             });
@@ -171,7 +172,7 @@ pub(crate) async fn client(url: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Each kind, with its body, if it has one, which lives as long as the process.
+/// Each kind of request with its optional body, which lives as long as the process.
 fn requests() -> Vec<(&'static str, &'static str, Option<&'static str>)> {
     let large = "x".repeat(60_000);
     let jobs: Vec<Value> = (0..200).map(|n| json!({"endpoint": "plain", "input": n})).collect();

@@ -1,4 +1,4 @@
-//! Invalid messages, and tokens at APIs that they are not for.
+//! Invalid messages, and tokens used at the wrong API.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::{Liar, Target};
 use crate::report::Outcome;
 use crate::stage::CANARY;
 
-/// Messages that are none, to every route.
+/// Sends invalid messages to every route.
 pub(super) async fn sends_odd_messages(target: &Target) -> Outcome {
     let liar = Liar::join(&target.stage, "community", json!({})).await;
     let deep = "[".repeat(100_000);
@@ -37,7 +37,7 @@ pub(super) async fn sends_odd_messages(target: &Target) -> Outcome {
         ["join", "lease", "extend", "finish", "release", "events", "uploads", "secrets", "nothing", "../v1/jobs"]
     {
         for body in bodies {
-            // The call that would wait ends with the test's patience otherwise.
+            // A call that would wait ends with the test's timeout otherwise.
             let sent =
                 tokio::time::timeout(std::time::Duration::from_secs(30), liar.post_text(verb, body.to_owned())).await;
             let is_bad = sent.as_ref().is_ok_and(|(status, _)| *status >= 500) || sent.is_err();
@@ -60,7 +60,7 @@ pub(super) async fn sends_odd_messages(target: &Target) -> Outcome {
     outcome
 }
 
-/// A worker's token and a join token at the API that people use, and an API token at the gateway.
+/// Uses a worker's token and a join token at the public API, and an API token at the gateway.
 pub(super) async fn uses_its_token_elsewhere(target: &Target) -> Outcome {
     let liar = Liar::join(&target.stage, "owned", json!({})).await;
     let join = target.stage.token(&json!({"name": "join", "roles": ["worker"]})).await;

@@ -1,4 +1,4 @@
-//! Forged reports: of jobs that another worker runs, with timings and files that the worker makes up.
+//! Forged reports: about jobs that another worker runs, with timings and files that the worker invents.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Liar, Target, give_back};
 use crate::report::Outcome;
 
-/// Ends, extends, gives back, speaks for and uploads for a job that somebody else runs.
+/// Ends, extends, releases, sends messages for and uploads for a job that another worker runs.
 pub(super) async fn guesses_fences(target: &Target) -> Outcome {
     let (honest, liar) =
         (Liar::join(&target.stage, "owned", json!({})).await, Liar::join(&target.stage, "community", json!({})).await);
@@ -79,7 +79,7 @@ pub(super) async fn guesses_fences(target: &Target) -> Outcome {
     outcome
 }
 
-/// Says that it took longer than there was time.
+/// Reports more time than has passed.
 pub(super) async fn charges_what_it_likes(target: &Target) -> Outcome {
     let price = json!({"price_usd_micros_per_hour": 1_000_000});
     let liar = Liar::join(&target.stage, "community", price).await;
@@ -119,14 +119,14 @@ pub(super) async fn charges_what_it_likes(target: &Target) -> Outcome {
     let rows = costs["rows"].as_array().unwrap();
     assert!(!rows.is_empty(), "what was charged is told: {costs}");
     for row in rows {
-        // An hour of loading before the lease, at $1, is the most that it may claim; the lease itself took no time.
+        // An hour of loading before the lease, at $1, is the maximum that it may claim; the lease itself took no time.
         let cost = row["total_usd_micros"].as_f64().unwrap();
         outcome.open_if(!(0.0..=1_010_000.0).contains(&cost), || row.to_string());
     }
     outcome
 }
 
-/// Uploads under other names, into other attempts, of other kinds; results that were never stored.
+/// Uploads under other names, into other attempts, of other kinds; reports results that were never stored.
 pub(super) async fn stores_where_it_likes(target: &Target) -> Outcome {
     let liar = Liar::join(&target.stage, "community", json!({})).await;
     let job = target.victim.submit("anybodys", json!({})).await;
@@ -178,7 +178,7 @@ pub(super) async fn stores_where_it_likes(target: &Target) -> Outcome {
         let request = json!({"job_id": job, "fence": lease["fence"], "files": [file]});
         liar.post("uploads", &request).await
     };
-    // Where an attempt's files go: to this folder, each with a name of its own and nothing below.
+    // The folder for an attempt's files: each has its own name there and nothing below it.
     let (_, plain) = asked(&file("plain.txt")).await;
     let folder =
         plain["uploads"][0]["url"].as_str().expect("it may upload this").split("plain.txt").next().unwrap().to_owned();
