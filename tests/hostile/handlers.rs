@@ -108,8 +108,8 @@ const BEST: [(&str, Who, &str); 4] = [
     ("any, user, no namespaces", Who::UserWithoutNamespaces, "L1"),
 ];
 
-/// A level that the machine lacks is not claimed: `stoke worker check` reports the best level and rejects a higher one, and a worker that requires
-/// that level does not start.
+/// A level that the machine lacks is not claimed: `stoke worker check` reports the best level and rejects a higher one,
+/// and a worker that requires that level does not start.
 fn says_its_level(report: &mut Report, name: &str, who: Who, best: &str) {
     if let Some(why) = who.lacks() {
         report.skip(SURFACE, name, &why);

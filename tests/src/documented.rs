@@ -1,11 +1,11 @@
-//! The commands that a page of the documentation tells its reader to type.
+//! The commands that a page of the documentation asks its reader to run.
 
 use std::path::Path;
 
 /// One fenced block of shell commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// Where it is typed, as the comment before the block says: `<!-- machine -->`.
+    /// Where the block is run, from the comment before it: `<!-- machine -->`.
     pub place: String,
     /// The line of the page on which its commands begin, from 1.
     pub line: usize,
@@ -16,7 +16,7 @@ pub struct Block {
 /// The blocks of a page, in its order.
 ///
 /// # Panics
-/// When the page cannot be read, or one of its blocks does not say where it is typed.
+/// If the page cannot be read, or one of its blocks does not name where it is run.
 #[must_use]
 pub fn blocks(page: &Path) -> Vec<Block> {
     let text = std::fs::read_to_string(page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));

@@ -1,23 +1,23 @@
-//! What a benchmark is to reach, and has.
+//! Goals of a benchmark, and its results.
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
 use serde_json::{Value, json};
 
-/// A figure, and its limit.
+/// A measurement, and its limit.
 #[derive(Debug)]
 pub struct Goal {
-    /// What is measured.
+    /// Name of the measurement.
     pub name: &'static str,
-    /// What it should be, at least or at most.
+    /// The limit, a minimum or a maximum.
     pub limit: f64,
-    /// Whether the limit is the least that is good.
+    /// Whether the limit is a minimum.
     pub is_floor: bool,
-    /// What it is: the median of some rounds.
+    /// The measured value: the median of some rounds.
     pub reached: f64,
 }
 
 impl Goal {
-    /// Whether it is good.
+    /// Whether the goal is reached.
     #[must_use]
     pub fn is_met(&self) -> bool {
         if self.is_floor { self.reached >= self.limit } else { self.reached <= self.limit }
@@ -28,10 +28,10 @@ impl Goal {
     }
 }
 
-/// Prints them, as one JSON document where that is asked for.
+/// Prints the goals, with `as_json` as one JSON document.
 ///
 /// # Errors
-/// Those that were missed.
+/// The goals that were missed.
 pub fn report(goals: &[Goal], as_json: bool) -> Result<(), String> {
     if as_json {
         println!("{:#}", Value::from(goals.iter().map(Goal::json).collect::<Vec<_>>()));
@@ -46,10 +46,10 @@ pub fn report(goals: &[Goal], as_json: bool) -> Result<(), String> {
     if missed.is_empty() { Ok(()) } else { Err(format!("missed: {}", missed.join("; "))) }
 }
 
-/// The one in the middle.
+/// The median.
 ///
 /// # Panics
-/// When there are none.
+/// If there are no values.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);

@@ -1,4 +1,5 @@
-//! What the tests and benches of several crates share: real servers and the real stack, started for one test and gone with it.
+//! Shared code of the tests and benches of several crates: real servers and the real stack, started for one test and
+//! ended with it.
 
 pub mod documented;
 pub mod goals;

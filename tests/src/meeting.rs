@@ -1,5 +1,5 @@
-//! Where tests meet handlers at files. Where the tests are root, a handler has a user of its own at every level: it enters, reads and writes only
-//! what everybody may.
+//! Files that tests and handlers share. If the tests run as root, a handler has a separate user at every level: it can
+//! enter, read and write only what every user may.
 
 use std::fs::{Permissions, set_permissions};
 use std::io;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// A folder in which handlers read and write.
 ///
 /// # Errors
-/// When it cannot be made.
+/// If it cannot be created.
 pub fn folder() -> io::Result<TempDir> {
     let folder = tempfile::tempdir()?;
     open(folder.path())?;
@@ -22,25 +22,25 @@ pub fn folder() -> io::Result<TempDir> {
 /// Lets handlers read and write this file, or in this folder.
 ///
 /// # Errors
-/// When its rights cannot be changed.
+/// If its permissions cannot be changed.
 pub fn open(path: &Path) -> io::Result<()> {
-    // Without the sticky bit, by which the kernel would keep root itself from opening what a handler has made.
+    // Without the sticky bit, which would make the kernel keep root itself from opening a handler's files.
     set_permissions(path, Permissions::from_mode(0o777))
 }
 
-/// Lets handlers go through this folder.
+/// Lets handlers enter this folder.
 ///
 /// # Errors
-/// When its rights cannot be changed.
+/// If its permissions cannot be changed.
 pub fn enter(path: &Path) -> io::Result<()> {
     let mode = path.metadata()?.permissions().mode();
     set_permissions(path, Permissions::from_mode(mode | 0o111))
 }
 
-/// A pipe with a name, which a handler opens at one end.
+/// A named pipe, which a handler opens at one end.
 ///
 /// # Errors
-/// When it cannot be made.
+/// If it cannot be created.
 pub fn pipe(path: &Path) -> io::Result<()> {
     nix::unistd::mkfifo(path, Mode::S_IRWXU)?;
     open(path)

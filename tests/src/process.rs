@@ -8,13 +8,13 @@ use nix::unistd::Pid;
 /// Sends a signal.
 ///
 /// # Panics
-/// When the process is not there any more.
+/// If the process no longer exists.
 pub fn signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid.cast_signed()), signal)
         .unwrap_or_else(|error| panic!("cannot signal process {pid}: {error}"));
 }
 
-/// Whether the process is there and not a zombie.
+/// Whether the process exists and is not a zombie.
 #[must_use]
 pub fn alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| stat.state != 'Z')
@@ -42,13 +42,13 @@ fn command_line(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ").trim_end().to_owned()
 }
 
-/// CPU time that a process has used, user and system, and that of its children that have ended, seconds.
+/// CPU time of a process and of its ended children, user and system, in seconds.
 ///
-/// The scheduler's own count per thread is exact, but forgets threads that ended; the process's counts all, in ticks of 10 ms. The
-/// larger one is right to a tick.
+/// The scheduler's own count per thread is exact, but omits threads that ended; the process's count includes all, in
+/// ticks of 10 ms. The larger one is exact to a tick.
 #[must_use]
 pub fn cpu_s(pid: u32) -> f64 {
-    /// `USER_HZ`: what /proc counts in, 100 on every Linux this project runs on.
+    /// `USER_HZ`: the unit of /proc, 100 on every Linux that this project runs on.
     const TICKS_PER_S: f64 = 100.0;
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let exact_ns: u64 = threads
@@ -59,7 +59,7 @@ pub fn cpu_s(pid: u32) -> f64 {
     (own as f64 / TICKS_PER_S).max(exact_ns as f64 / 1e9) + children as f64 / TICKS_PER_S
 }
 
-/// The most memory that a process ever had, MiB; 0 when it is gone.
+/// Peak memory of a process, MiB; 0 if it is gone.
 #[must_use]
 pub fn peak_mib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -75,7 +75,7 @@ struct Stat {
     children_ticks: u64,
 }
 
-/// `/proc/<pid>/stat`: the fields after the command's name, which may hold anything between its brackets.
+/// `/proc/<pid>/stat`: the fields after the command's name, which may contain anything between its brackets.
 fn stat(pid: u32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::redis_server::{RedisServer, free_port};
 
-/// The primaries' slots.
+/// Slots of the primaries.
 const SLOTS: [RangeInclusive<u16>; 3] = [0..=5460, 5461..=10_922, 10_923..=16_383];
 
-/// Gossip tells the last node within seconds.
+/// Timeout until gossip has reached the last node, which takes seconds.
 const FORMED_MAX: Duration = Duration::from_secs(30);
 
 /// Three primaries without replicas; they end when this is dropped.
@@ -18,10 +18,10 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts three servers whose data lie below `dir`, and makes a cluster of them.
+    /// Starts three servers with their data below `dir`, and makes a cluster of them.
     ///
     /// # Panics
-    /// When that does not work.
+    /// If the cluster does not come up.
     #[must_use]
     pub fn start(dir: &Path, extra: &[&str]) -> Self {
         let nodes: Vec<RedisServer> =
@@ -55,21 +55,21 @@ impl RedisCluster {
         &self.nodes
     }
 
-    /// The node that was given the slot of `key`, and the slot.
+    /// The node with the slot of `key`, and the slot.
     ///
     /// # Panics
-    /// When a node does not answer.
+    /// If a node does not answer.
     #[must_use]
     pub fn owner(&self, key: &str) -> (usize, u16) {
         let slot = self.nodes[0].ask(&["CLUSTER", "KEYSLOT", key]);
         (SLOTS.iter().position(|slots| slots.contains(&slot)).expect("the slots cover all"), slot)
     }
 
-    /// A key prefix like `name` under which the roots of three shards lie on three primaries: a script that leaves its slot would
-    /// go unnoticed if both slots were on one node.
+    /// A key prefix like `name` under which the roots of three shards are on three primaries: a script that leaves its
+    /// slot would go unnoticed if both slots were on one node.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is none.
     #[must_use]
     pub fn spread_prefix(&self, name: &str) -> String {
         let is_spread = |prefix: &String| {
@@ -85,7 +85,7 @@ fn node(dir: &Path, extra: &[&str]) -> RedisServer {
     std::fs::create_dir_all(dir).expect("the directory can be made");
     let started = (0..10).find_map(|_| {
         let bus = free_port().to_string();
-        // No replica takes over here, and a paused node must not be declared dead while a test looks.
+        // No replica takes over here, and a paused node must not be declared dead during a test.
         let mut settings = vec!["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-node-timeout", "15000"];
         settings.extend(extra);
         RedisServer::start_on(free_port(), dir, &settings)
@@ -93,7 +93,7 @@ fn node(dir: &Path, extra: &[&str]) -> RedisServer {
     started.expect("a node comes up on one of ten ports")
 }
 
-/// Whether this node knows who serves each slot.
+/// Whether this node knows the server of each slot.
 fn is_formed(node: &RedisServer) -> bool {
     let info: String = node.ask(&["CLUSTER", "INFO"]);
     ["cluster_state:ok", "cluster_known_nodes:3", "cluster_size:3"].iter().all(|fact| info.contains(fact))

@@ -11,10 +11,10 @@ const SENTINELS: usize = 3;
 const REPLICAS: usize = 2;
 const READY_MAX: Duration = Duration::from_secs(30);
 
-/// The name under which the Sentinels know the service.
+/// The name of the service in the Sentinels' configuration.
 pub const SERVICE: &str = "stoke";
 
-/// How long a primary says nothing before the Sentinels think about another one.
+/// Time of silence after which the Sentinels consider another primary.
 const DOWN_AFTER_MS: u32 = 1_000;
 
 /// A service that fails over; everything ends when this is dropped.
@@ -38,10 +38,10 @@ impl Drop for Sentinel {
 }
 
 impl RedisService {
-    /// Starts all of it, and waits until every Sentinel knows everybody and every replica is in step.
+    /// Starts all of it, and waits until every Sentinel knows all others and every replica is in sync.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If it does not come up.
     #[must_use]
     pub fn start(dir: &Path) -> Self {
         let dirs: Vec<PathBuf> = (0..=REPLICAS).map(|number| dir.join(format!("redis-{number}"))).collect();
@@ -68,10 +68,10 @@ impl RedisService {
         format!("redis+sentinel://{}/{SERVICE}/0", hosts.join(","))
     }
 
-    /// Where the Sentinels say that the primary is.
+    /// The primary's address according to the Sentinels.
     ///
     /// # Panics
-    /// When the first Sentinel does not answer.
+    /// If the first Sentinel does not answer.
     #[must_use]
     pub fn primary_port(&self) -> u16 {
         let question = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE];
@@ -86,10 +86,10 @@ impl RedisService {
         servers.chain(self.sentinels.iter().map(|sentinel| sentinel.child.id())).collect()
     }
 
-    /// kill -9 of the primary. Its number, for [`RedisService::restart`], and its port.
+    /// kill -9 of the primary. Returns its number, for [`RedisService::restart`], and its port.
     ///
     /// # Panics
-    /// When the Sentinels name a server that does not run.
+    /// If the Sentinels name a server that does not run.
     pub fn kill_primary(&mut self) -> (usize, u16) {
         let port = self.primary_port();
         let number = self.ports.iter().position(|known| *known == port).expect("it is one of ours");
@@ -97,10 +97,10 @@ impl RedisService {
         (number, port)
     }
 
-    /// Waits until another server than that on `port` is the primary, and says so itself.
+    /// Waits until a server on another port than `port` is the primary and reports that role itself.
     ///
     /// # Panics
-    /// When none is, after a while.
+    /// If there is none after a while.
     pub fn wait_for_promotion(&self, port: u16) -> u16 {
         until("another primary", || {
             let now = self.primary_port();
@@ -109,16 +109,16 @@ impl RedisService {
         self.primary_port()
     }
 
-    /// Starts a killed server again, where it was and as the primary it was; the Sentinels make a replica of it.
+    /// Restarts a killed server on its old port and as a primary; the Sentinels make a replica of it.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If it does not come up.
     pub fn restart(&mut self, number: usize) {
         let server = RedisServer::start_on(self.ports[number], &self.dirs[number], &[]);
         self.servers[number] = Some(server.expect("it comes up again"));
     }
 
-    /// Every Sentinel sees every replica in step and every other Sentinel.
+    /// Whether every Sentinel sees every replica in sync and every other Sentinel.
     fn is_whole(&self) -> bool {
         let in_step = self.servers.iter().flatten().any(|server| {
             server

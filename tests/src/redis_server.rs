@@ -16,22 +16,22 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts one whose data lie in `dir`, with `extra` settings after the production-like ones. The binary is `STOKE_TEST_REDIS`,
-    /// else `redis-server`, else `valkey-server` on PATH.
+    /// Starts one with its data in `dir`, with `extra` settings after the production-like ones. The binary is
+    /// `STOKE_TEST_REDIS`, else `redis-server`, else `valkey-server` on PATH.
     ///
     /// # Panics
-    /// When there is none, or it does not come up.
+    /// If there is none, or it does not come up.
     #[must_use]
     pub fn start(dir: &Path, extra: &[&str]) -> Self {
-        // Somebody may take a port between our look and its bind; another one will do.
+        // Another process may take a port between the check and the bind; another port is tried then.
         let started = (0..10).find_map(|_| Self::start_on(free_port(), dir, extra));
         started.expect("Redis comes up on one of ten ports")
     }
 
-    /// The same on a port of the caller's choice; `None` when it does not come up there.
+    /// Starts one on the given port; `None` if it does not come up there.
     ///
     /// # Panics
-    /// When there is no binary.
+    /// If there is no binary.
     #[must_use]
     pub fn start_on(port: u16, dir: &Path, extra: &[&str]) -> Option<Self> {
         let mut child = spawn(|command| {
@@ -50,7 +50,7 @@ impl RedisServer {
         None
     }
 
-    /// Where it answers.
+    /// Its URL.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/0", self.port)
@@ -62,26 +62,26 @@ impl RedisServer {
         self.port
     }
 
-    /// What it answers to one command.
+    /// Its reply to one command.
     ///
     /// # Panics
-    /// When it does not answer it.
+    /// If there is no reply.
     pub fn ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> T {
         self.try_ask(command).unwrap_or_else(|error| panic!("{command:?}: {error}"))
     }
 
-    /// The same, or why not.
+    /// Its reply to one command, or the error.
     ///
     /// # Errors
-    /// What it, or the connection to it, says.
+    /// The error of the server or of the connection.
     pub fn try_ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> redis::RedisResult<T> {
         ask(self.port, command)
     }
 
-    /// A connection to it that waits as long as a busy machine needs.
+    /// A connection that waits as long as a busy machine needs.
     ///
     /// # Panics
-    /// When it cannot be had.
+    /// If it cannot be opened.
     pub async fn connection(&self) -> MultiplexedConnection {
         let client = redis::Client::open(self.url()).expect("its own address is one");
         let patient = AsyncConnectionConfig::new()
@@ -90,7 +90,7 @@ impl RedisServer {
         client.get_multiplexed_async_connection_with_config(&patient).await.expect("it takes a connection")
     }
 
-    /// Its process id, for those who want to kill or pause it.
+    /// Its process id, for tests that kill or pause it.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -104,17 +104,17 @@ impl Drop for RedisServer {
     }
 }
 
-/// A port nobody listens on at this moment.
+/// A port without a listener at this moment.
 ///
 /// # Panics
-/// When loopback has none left.
+/// If loopback has none left.
 #[must_use]
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
     listener.local_addr().expect("a bound socket has an address").port()
 }
 
-/// One command on a connection of its own.
+/// Sends one command on a separate connection.
 pub(crate) fn ask<T: redis::FromRedisValue>(port: u16, command: &[&str]) -> redis::RedisResult<T> {
     let patience = std::time::Duration::from_secs(5);
     let mut connection =
@@ -139,7 +139,7 @@ pub(crate) fn spawn(set_up: impl Fn(&mut Command)) -> Child {
     })
 }
 
-/// Reads the log until the server says that it is ready, then keeps draining it, so that it never blocks on a full pipe.
+/// Reads the log until the server is ready, then keeps draining it, so that the server never blocks on a full pipe.
 fn ready(child: &mut Child) -> bool {
     let Some(stdout) = child.stdout.take() else { return false };
     let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);

@@ -11,10 +11,10 @@ use tempfile::TempDir;
 pub struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    /// One of so many MiB; `None`, and a word of it, where mounting is not allowed.
+    /// A disk of `mib` MiB. Where mounting is not allowed, prints a message and returns `None`.
     ///
     /// # Panics
-    /// When there is no place for a folder.
+    /// If no folder can be created.
     #[must_use]
     #[expect(clippy::print_stdout, reason = "a test that does nothing says so")]
     pub fn mount(size_mib: u32) -> Option<Self> {
@@ -28,25 +28,25 @@ impl SmallDisk {
         None
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// Leaves no room.
+    /// Fills the disk.
     ///
     /// # Panics
-    /// When nothing can be made there to begin with.
+    /// If no file can be created there.
     pub fn fill(&self) {
         let mut filler = File::create(self.path().join("filler")).expect("an empty file fits");
         while filler.write_all(&[0; 64 << 10]).is_ok() {}
     }
 
-    /// Takes back what filled it.
+    /// Removes what filled it.
     ///
     /// # Panics
-    /// When it was not filled.
+    /// If it was not filled.
     pub fn make_room(&self) {
         fs::remove_file(self.path().join("filler")).expect("it was filled");
     }

@@ -12,30 +12,30 @@ use serde_json::Value;
 
 use crate::{process, topology};
 
-/// How to start it.
+/// Options of the start.
 #[derive(Debug, Clone, Default)]
 pub struct StackOptions {
-    /// Arguments of `stoke dev` beside the data directory and the address.
+    /// Arguments of `stoke dev` in addition to the data directory and the address.
     pub args: Vec<String>,
     /// Environment variables.
     pub env: Vec<(String, String)>,
 }
 
-/// A running `stoke dev`. Killed when dropped, with everything it started.
+/// A running `stoke dev`. Dropping it kills it and everything that it started.
 pub struct Stack {
     child: Child,
     data: PathBuf,
     log: Arc<Log>,
-    /// Where the API answers.
+    /// URL of the API.
     pub url: String,
-    /// A token that may do everything.
+    /// A token with every scope.
     pub token: String,
 }
 
-/// How long [`Stack::line`] waits.
+/// Timeout of [`Stack::line`].
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What `stoke dev` and its children have printed so far, by line.
+/// The output of `stoke dev` and its children so far, by line.
 #[derive(Default)]
 struct Log {
     lines: Mutex<Vec<String>>,
@@ -67,7 +67,7 @@ impl Log {
 /// The built `stoke`: `STOKE_BIN`, else the one beside the test's own binary.
 ///
 /// # Panics
-/// When it has not been built.
+/// If it has not been built.
 #[must_use]
 pub fn stoke_binary() -> PathBuf {
     if let Some(path) = std::env::var_os("STOKE_BIN") {
@@ -79,20 +79,21 @@ pub fn stoke_binary() -> PathBuf {
 }
 
 impl Stack {
-    /// Starts `stoke dev` with its data under `data` and waits until it says that it is ready. The same directory again brings
-    /// the same stack back.
+    /// Starts `stoke dev` with its data under `data` and waits until it is ready. The same directory again brings the
+    /// same stack back.
     ///
     /// # Panics
-    /// With its output when it does not come up.
+    /// If it does not come up. The message contains its output.
     #[must_use]
     pub fn start(data: &Path, options: &StackOptions) -> Self {
         Self::start_as(&[], data, options)
     }
 
-    /// The same by somebody else: `prefix` is a program with its arguments that becomes a user and goes on as the program that follows.
+    /// Starts the stack as another user: `prefix` is a program with its arguments that switches to a user and executes
+    /// the following program.
     ///
     /// # Panics
-    /// With its output when it does not come up.
+    /// If it does not come up. The message contains its output.
     #[must_use]
     pub fn start_as(prefix: &[String], data: &Path, options: &StackOptions) -> Self {
         let credentials = data.join("credentials.json");
@@ -116,7 +117,7 @@ impl Stack {
             .args(["--listen", "127.0.0.1:0"])
             .args(&options.args)
             .env("STOKE_CREDENTIALS", &credentials)
-            // Tests meet their handlers at files.
+            // Tests and handlers share files.
             .env("STOKE_SANDBOX", "L0")
             .envs(options.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
@@ -151,7 +152,7 @@ impl Stack {
         Self { child, data: data.to_owned(), log, url: text("url"), token: text("token") }
     }
 
-    /// `stoke` with these arguments against this stack, not yet started.
+    /// The command `stoke` with these arguments against this stack, not yet started.
     #[must_use]
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(stoke_binary());
@@ -167,16 +168,16 @@ impl Stack {
     /// Runs `stoke` with these arguments against this stack.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn stoke(&self, args: &[&str]) -> Output {
         self.command(args).output().expect("stoke starts")
     }
 
-    /// The same, and its standard output as text.
+    /// Runs `stoke` to success. Returns its standard output as text.
     ///
     /// # Panics
-    /// With its error output when it fails.
+    /// If it fails. The message contains its error output.
     #[must_use]
     pub fn stoke_ok(&self, args: &[&str]) -> String {
         let output = self.stoke(args);
@@ -201,7 +202,7 @@ impl Stack {
         lines[lines.len().saturating_sub(60)..].join("\n")
     }
 
-    /// All lines that they printed.
+    /// All lines of that output.
     ///
     /// # Panics
     /// Never: the lock is only held to push a line.
@@ -210,20 +211,21 @@ impl Stack {
         self.log.lines().join("\n")
     }
 
-    /// Waits for a line of the log in which `find` finds something, and returns that. The two output streams are read by a thread each, so a
-    /// line of standard error may arrive after the `ready` of standard output that `stoke dev` printed later.
+    /// Waits for a line of the log for which `find` returns a value, and returns that value. Two threads read the two
+    /// output streams, so a line of standard error may arrive after the `ready` of standard output that `stoke dev`
+    /// printed later.
     ///
     /// # Panics
-    /// With the last lines when none comes within [`LINE_TIMEOUT`].
+    /// If there is none within [`LINE_TIMEOUT`]. The message contains the last lines.
     #[must_use]
     pub fn line<T>(&self, what: &str, find: impl FnMut(&str) -> Option<T>) -> T {
         self.log.wait_for(find).unwrap_or_else(|| panic!("{what} was not printed:\n{}", self.log_tail()))
     }
 
-    /// Where its fake Vast.ai is.
+    /// URL of its fake Vast.ai.
     ///
     /// # Panics
-    /// When it was started without `--fake-vast`.
+    /// If it was started without `--fake-vast`.
     #[must_use]
     pub fn fake_vast(&self) -> String {
         self.line("the address of the fake Vast.ai", |line| {
@@ -238,26 +240,26 @@ impl Stack {
         self.child.id()
     }
 
-    /// Process ids of what this stack started whose command line holds `part`.
+    /// Ids of the processes of this stack whose command line contains `part`.
     #[must_use]
     pub fn children(&self, part: &str) -> Vec<u32> {
         let descendants = process::descendants(self.pid());
         descendants.into_iter().filter(|(_, command)| command.contains(part)).map(|(pid, _)| pid).collect()
     }
 
-    /// Its workers.
+    /// Ids of its workers.
     #[must_use]
     pub fn workers(&self) -> Vec<u32> {
         self.children("stoke worker")
     }
 
-    /// The runners of its workers.
+    /// Ids of the runners of its workers.
     #[must_use]
     pub fn runners(&self) -> Vec<u32> {
         self.children("stokehold.runner serve")
     }
 
-    /// kill -9 of everything, all at once.
+    /// kill -9 of all processes at once.
     pub fn kill_everything(mut self) {
         self.kill();
     }
@@ -265,7 +267,7 @@ impl Stack {
     /// Starts another worker beside the stack's own, with these environment variables.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn start_worker(&self, name: &str, env: &[(&str, &str)]) -> Worker {
         let token = self.stoke_ok(&["token", "create", "--kind", "join", "--name", name, "--json"]);
@@ -289,7 +291,7 @@ impl Stack {
     /// Starts another replica of the API beside the stack's own, on the same Redis and S3, and waits until it serves.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If it does not come up.
     #[must_use]
     pub fn start_replica(&self, env: &[(&str, &str)]) -> Replica {
         let read = |file: &str| -> Value {
@@ -348,7 +350,7 @@ impl Stack {
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
         }
         let _ = self.child.wait();
-        // A server that still holds its socket would keep the next start of the same data directory from coming up.
+        // A server that still holds its socket would prevent the next start on the same data directory.
         while children.iter().any(|(pid, _)| process::alive(*pid)) {
             std::thread::yield_now();
         }
@@ -361,10 +363,10 @@ impl Drop for Stack {
     }
 }
 
-/// Another replica of the API. Killed with SIGKILL when dropped.
+/// Another replica of the API. Dropping it sends SIGKILL.
 pub struct Replica {
     child: Child,
-    /// Where it answers.
+    /// Its URL.
     pub url: String,
 }
 
@@ -375,7 +377,7 @@ impl Drop for Replica {
     }
 }
 
-/// A worker of a test's own. Killed when dropped.
+/// A worker of the test. Dropping it sends SIGKILL.
 pub struct Worker {
     child: Child,
     log: PathBuf,
@@ -388,20 +390,20 @@ impl Worker {
         self.child.id()
     }
 
-    /// What it has logged so far.
+    /// Its log so far.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Its runners.
+    /// Ids of its runners.
     #[must_use]
     pub fn runners(&self) -> Vec<u32> {
         let descendants = process::descendants(self.pid()).into_iter();
         descendants.filter(|(_, command)| command.contains("stokehold.runner serve")).map(|(pid, _)| pid).collect()
     }
 
-    /// Signals it and its runners.
+    /// Sends a signal to it and its runners.
     pub fn signal_all(&self, what: Signal) {
         for (pid, _) in process::descendants(self.pid()) {
             process::signal(pid, what);
@@ -409,10 +411,10 @@ impl Worker {
         process::signal(self.pid(), what);
     }
 
-    /// Waits for its end.
+    /// Waits for its exit.
     ///
     /// # Panics
-    /// When it cannot be waited for.
+    /// If it cannot be waited for.
     #[must_use]
     pub fn wait(mut self) -> std::process::ExitStatus {
         self.child.wait().expect("a child can be waited for")

@@ -1,9 +1,9 @@
-//! Servers that all tests of a process share end with it.
+//! Ends servers that all tests of a process share with that process.
 
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// Ends processes and deletes their directory when this process ends, however it does: nothing static is dropped.
+/// Ends processes and deletes their directory when this process ends, however it ends, because statics are not dropped.
 pub struct Tie {
     _child: Child,
     _open: Option<ChildStdin>,
@@ -13,7 +13,7 @@ impl Tie {
     /// Ties the processes `pids` and the directory `dir` to this process.
     ///
     /// # Panics
-    /// When there is no shell.
+    /// If there is no shell.
     #[must_use]
     pub fn new(dir: &Path, pids: impl IntoIterator<Item = u32>) -> Self {
         let mut child = Command::new("sh")

@@ -1,5 +1,5 @@
-//! The Redis below the stacks of the end-to-end tests: one of each stack's own, or, as `STOKE_TEST_TOPOLOGY` says, one cluster or one
-//! service under Sentinels for all of them, each stack under a key prefix of its own.
+//! The Redis of the stacks of the end-to-end tests: a separate one for each stack, or, as set by `STOKE_TEST_TOPOLOGY`,
+//! one cluster or one service under Sentinels for all of them, with a key prefix for each stack.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,22 +18,22 @@ enum Servers {
     Failover(RedisService),
 }
 
-/// What the stacks share.
+/// Servers that the stacks share.
 struct Shared {
     servers: Servers,
-    /// The prefix of each data directory: started again, a stack finds its own.
+    /// The prefix of each data directory: a restarted stack finds its own.
     prefixes: Mutex<HashMap<PathBuf, String>>,
     _tie: Tie,
 }
 
-/// How a stack reaches its Redis.
+/// The connection of a stack to its Redis.
 pub(crate) struct Redis {
     pub(crate) url: String,
     pub(crate) prefix: String,
     pub(crate) shards: u8,
 }
 
-/// The Redis of the stack whose data lie under `data`; `None` when it starts its own.
+/// The Redis of the stack with its data under `data`; `None` if it starts its own.
 pub(crate) fn redis(data: &Path) -> Option<Redis> {
     static SHARED: OnceLock<Option<Shared>> = OnceLock::new();
     let shared = SHARED.get_or_init(start).as_ref()?;

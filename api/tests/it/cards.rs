@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::stack::{Stack, echo};
 use crate::worker::Worker;
 
-/// A stack with `echo` deployed for a card of 4 GiB.
+/// A stack with `echo` deployed for a GPU of 4 GiB.
 async fn stack() -> Stack {
     let stack = Stack::start().await;
     let mut endpoint = echo();

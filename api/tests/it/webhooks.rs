@@ -121,7 +121,7 @@ impl Rig {
         Self { stack, clock, redis }
     }
 
-    /// Writes what the scripts write when a job with a hook ends.
+    /// Writes the records that the scripts write when a job with a hook ends.
     async fn seed_delivery(&self, job: &str, url: &str) -> String {
         let (id, now_ms) = (format!("msg_{job}_completed"), self.clock.now_ms());
         let fields = [
