@@ -1,4 +1,5 @@
-//! A stand-in for the public certificate authority: Caddy as an ACME server, in a network of its own, under the real one's name.
+//! A stand-in for the public certificate authority: Caddy as an ACME server, in a separate network, under the real
+//! one's name.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +16,7 @@ const AUTHORITY: &str = "10.211.7.2";
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The public authority's name, and what it serves there.
+/// The Caddyfile of the authority, with the public name.
 const CADDYFILE: &str = "{
 	admin off
 	skip_install_trust
@@ -30,12 +31,12 @@ acme-v02.api.letsencrypt.org {
 /// A running authority, and its network. Both end when it is dropped.
 pub(crate) struct Authority {
     caddy: Child,
-    /// The certificate that makes others trust it, PEM.
+    /// The root certificate that clients must trust, PEM.
     pub(crate) certificate: String,
 }
 
 impl Authority {
-    /// Who is where, for the machine and for the authority alike.
+    /// The hosts file for the machine and the authority.
     pub(crate) fn hosts(domain: &str) -> String {
         format!("127.0.0.1 localhost machine\n{MACHINE} {domain}\n{AUTHORITY} acme-v02.api.letsencrypt.org\n")
     }
@@ -76,7 +77,7 @@ impl Authority {
                     fs::read_to_string(folder.join("log")).unwrap()
                 ),
             }
-            // A file is no signal that reaches here.
+            // Files cannot be awaited from here.
             std::thread::sleep(Duration::from_millis(20));
         };
         Self { caddy, certificate }

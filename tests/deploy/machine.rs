@@ -1,4 +1,4 @@
-//! A bare machine: a Debian that boots its own systemd, in namespaces of its own, on this machine's network.
+//! A bare machine: a Debian that boots its own systemd, in separate namespaces, on this machine's network.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -10,21 +10,21 @@ use nix::sys::signal::Signal;
 use stokehold_tests::process;
 
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
-/// The longest block installs packages.
+/// Timeout of a block of commands; the longest one installs packages.
 const BLOCK_LIMIT: &str = "600";
 
-/// Who types.
+/// The user that enters commands.
 const USER: &str = "ada";
 
-/// A machine that runs. It ends, as by a power cut, when this is dropped.
+/// A running machine. Dropping it cuts its power.
 pub(crate) struct Machine {
     nspawn: Child,
-    /// The process that is its first.
+    /// Its first process.
     leader: u32,
     root: PathBuf,
 }
 
-/// Makes the machine's disk from an unpacked distribution, with a user who may use sudo.
+/// Creates the machine's disk from an unpacked distribution, with a user that may use sudo.
 pub(crate) fn furnish(bare: &Path, root: &Path, hosts: &str, authority: &str) {
     run("cp", &["-a", text(bare), text(root)]);
     run("chroot", &[text(root), "useradd", "--create-home", "--shell", "/bin/bash", USER]);
@@ -67,7 +67,7 @@ impl Machine {
                 "it does not boot: {}",
                 fs::read_to_string(root.with_extension("log")).unwrap()
             );
-            // A boot is no signal that reaches here.
+            // A boot cannot be awaited from here.
             std::thread::sleep(Duration::from_millis(50));
         };
         let machine = Self { nspawn, leader, root: root.to_owned() };
@@ -82,10 +82,10 @@ impl Machine {
         }
     }
 
-    /// Types commands as the user, in the shell whose variables and folder the last ones left.
+    /// Runs commands as the user, in the shell with the variables and the folder of the previous commands.
     ///
     /// # Panics
-    /// With what was printed when one of them fails.
+    /// If a command fails. The message contains the output.
     pub(crate) fn types(&self, commands: &str) -> String {
         let script =
             format!("cd; if [ -e .shell ]; then . ./.shell; fi; set -eu\n{commands}\nexport -p >\"$HOME/.shell\"\n");
@@ -113,7 +113,7 @@ impl Machine {
             .unwrap()
     }
 
-    /// What it printed while it booted.
+    /// The output of the boot.
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.root.with_extension("log")).unwrap_or_default()
     }
@@ -121,7 +121,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // With the first process goes all that runs there, and before it; with nspawn alone it does not.
+        // The end of the first process ends all others there first; with nspawn alone it does not.
         if process::alive(self.leader) {
             process::signal(self.leader, Signal::SIGKILL);
         }
@@ -144,7 +144,7 @@ fn text(path: &Path) -> &str {
 /// Runs a program to its end.
 ///
 /// # Panics
-/// With its error output when it fails.
+/// If it fails. The message contains its error output.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

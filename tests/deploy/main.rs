@@ -1,5 +1,6 @@
-//! `make test-deploy`: docs/deploy.md, typed into a bare Debian that boots its own systemd. What the page promises is looked at afterwards: a reboot
-//! without warning, an installation that is repeated, and one that was removed and comes back. Needs root.
+//! `make test-deploy`: docs/deploy.md, run in a bare Debian that boots its own systemd. Afterwards the test checks the
+//! promises of the page: a reboot without warning, a repeated installation, and one that was removed and comes back.
+//! Needs root.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -23,7 +24,7 @@ use stokehold_tests::documented;
 
 const DOMAIN: &str = "stokehold.example.com";
 
-/// Today's archive, as that of a later release.
+/// Repacks today's archive as that of a later release.
 const ANOTHER_RELEASE: &str = r#"
 old=$(basename /opt/stokehold/dist/stokehold-worker-*-linux.tar.gz .tar.gz)
 new=$(echo "$old" | sed 's/^stokehold-worker-[0-9.]*-/stokehold-worker-9.9.9-/')
@@ -34,13 +35,13 @@ tar -cf - -C .new "$new" | gzip -1 >"$new.tar.gz"
 sha256sum "$new.tar.gz" >"$new.tar.gz.sha256"
 rm -r .new"#;
 
-/// Into the machine's own store: where they lie is not what is tried.
+/// Backups go into the machine's own store: their place is not what is tested.
 const BACKUPS: &str = "
 sudo STOKE_BACKUP_URL=s3://stokehold/backups stoke install --backup
 sudo systemctl start stoke-backup.service
 systemctl is-active stoke-backup.timer";
 
-/// The machine is on this one's network.
+/// Ports that must be free, because the machine shares this one's network.
 const PORTS: [u16; 7] = [80, 443, 7070, 7071, 7072, 9090, 2019];
 
 #[test]
@@ -87,7 +88,7 @@ fn a_bare_machine_becomes_a_durable_watched_stack_by_the_commands_of_the_page() 
     }
     println!("the page was typed in {:.0} s", begun.elapsed().as_secs_f64());
 
-    // Removed by the page's last line: it comes back with what it had, and the same again changes nothing.
+    // The last line of the page removed it: it comes back with its data, and a repeated installation changes nothing.
     let _ = machine.types("sudo stoke install");
     let again: Value = serde_json::from_str(&machine.types("sudo stoke install --dry-run --json 2>/dev/null")).unwrap();
     let changes: Vec<_> = again["files"].as_array().unwrap().iter().filter(|file| file["changes"] == true).collect();
@@ -95,7 +96,7 @@ fn a_bare_machine_becomes_a_durable_watched_stack_by_the_commands_of_the_page() 
     let before = jobs(&machine);
     assert_eq!(before.as_array().unwrap().iter().filter(|job| job["state"] == "succeeded").count(), 1, "{before}");
 
-    // An upgrade is step 1 with another archive, and the same command again: what runs then is of it.
+    // An upgrade is step 1 with another archive, and the same command again; the new release runs afterwards.
     let _ = machine.types(ANOTHER_RELEASE);
     let step = blocks.iter().find(|block| block.commands.contains("sha256sum")).unwrap();
     let _ = machine.types(&step.commands);
@@ -103,13 +104,13 @@ fn a_bare_machine_becomes_a_durable_watched_stack_by_the_commands_of_the_page() 
     let runs = machine.types("sudo readlink /proc/$(systemctl show --property MainPID --value stoke-api)/exe");
     assert!(runs.contains("stokehold-worker-9.9.9-"), "{runs}");
 
-    // Backups are made and tried by the service, as it is started every hour.
+    // The service makes and tests backups, as it is started every hour.
     let _ = machine.types(BACKUPS);
     let listed: Value =
         serde_json::from_str(&machine.types("sudo stoke-admin backup list --json 2>/dev/null")).unwrap();
     assert_eq!(listed["backups"].as_array().map(Vec::len), Some(1), "{listed}");
 
-    // The power goes, and comes back.
+    // The power is cut, and returns.
     drop(machine);
     machine = Machine::boot(&root);
     let _ = machine.types("curl -fsS --retry 60 --retry-delay 1 --retry-all-errors $STOKE_URL/readyz");
@@ -118,7 +119,7 @@ fn a_bare_machine_becomes_a_durable_watched_stack_by_the_commands_of_the_page() 
         .types("systemctl is-active stoke-redis stoke-store stoke-api stoke-proxy stoke-prometheus stoke-autoscaler");
     assert!(active.lines().all(|line| line == "active"), "{active}");
 
-    // Prometheus has the rules, and a token that is told how the whole stands.
+    // Prometheus has the rules, and a token with access to the metrics of the installation.
     let rules = machine.types("curl -fsS http://127.0.0.1:9090/api/v1/rules");
     assert!(rules.contains("\"StokeholdQueueStuck\""), "{rules}");
     let figures = "curl -fsS 'http://127.0.0.1:9090/api/v1/query?query=stokehold_figures_timestamp_seconds' | grep -q '\"value\"'";

@@ -1,4 +1,5 @@
-//! A disk whose power can be cut: a data directory, what a server preloaded with `shim.c` made safe of it, and the cut.
+//! A disk whose power can be cut: a data directory, the record of what a server preloaded with `shim.c` made durable of
+//! it, and the cut.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -10,14 +11,14 @@ use tempfile::TempDir;
 
 use crate::draw::Draw;
 
-/// The directory of a server, and the journal of what it made safe.
+/// The directory of a server, and the journal of what it made durable.
 pub(crate) struct Disk {
     dir: TempDir,
-    /// How long each file was, by inode, when the server started: that much lay on the disk before it.
+    /// The length of each file, by inode, when the server started: that much was on the disk before.
     before: BTreeMap<u64, u64>,
 }
 
-/// What a cut took away.
+/// The losses of a cut.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Dropped {
     pub(crate) bytes: u64,
@@ -27,7 +28,7 @@ pub(crate) struct Dropped {
     pub(crate) names: u64,
 }
 
-/// A change of a directory that no fsync has made safe yet.
+/// A change of a directory that no fsync has made durable yet.
 enum Change {
     Create(PathBuf),
     Rename { from: PathBuf, to: PathBuf, saved: Option<PathBuf> },
@@ -35,7 +36,7 @@ enum Change {
 }
 
 impl Disk {
-    /// An empty one, with the shim compiled beside it.
+    /// An empty disk, with the shim compiled beside it.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let disk = Self { dir, before: BTreeMap::new() };
@@ -73,7 +74,7 @@ impl Disk {
         self.dir.path().join("shadow")
     }
 
-    /// Makes `server` write down what it makes safe. All that lies on the disk now is safe.
+    /// Makes `server` record what it makes durable. Everything on the disk now counts as durable.
     pub(crate) fn arm(&mut self, server: &mut Command) {
         fs::write(self.journal(), "").unwrap();
         for saved in fs::read_dir(self.shadow()).unwrap() {
@@ -84,9 +85,10 @@ impl Disk {
         server.env("POWERCUT_JOURNAL", self.journal()).env("POWERCUT_SHADOW", self.shadow());
     }
 
-    /// Takes away what nobody had made safe; the server has been killed. Of each file the bytes after the last fsync go: half of the
-    /// times all of them, else from a random one on, as where a disk wrote a part of its cache. Of the changes of names since a
-    /// directory's last fsync a random number of the oldest stay: file systems keep their order.
+    /// Removes everything that was not durable; the server has been killed. Each file loses the bytes after its last
+    /// fsync: in half of the cases all of them, otherwise from a random one on, as on a disk that wrote a part of its
+    /// cache. Of the changes of names since a directory's last fsync a random number of the oldest stay: file systems
+    /// keep their order.
     pub(crate) fn cut(&self, draw: &mut Draw) -> Dropped {
         let journal = fs::read_to_string(self.journal()).unwrap();
         let mut dropped = Dropped::default();
@@ -125,7 +127,7 @@ impl Disk {
         dropped
     }
 
-    /// Each change stands with the inode of the directory whose fsync makes it safe.
+    /// Each change is listed with the inode of the directory whose fsync makes it durable.
     fn replay(&self, line: &str, safe: &mut BTreeMap<u64, u64>, changes: &mut Vec<(u64, Change)>) {
         let words: Vec<&str> = line.split(' ').collect();
         let ours = |path: &str| Some(self.data().join(path)).filter(|path| path.starts_with(self.data()));
@@ -148,7 +150,7 @@ impl Disk {
             ["unlink", path, saved] => {
                 ours(path).map(|path| (path.clone(), Change::Unlink { path, saved: PathBuf::from(saved) }))
             }
-            // The last line may lack its end: the process was killed.
+            // The last line may be incomplete: the process was killed.
             _ => None,
         };
         if let Some((path, change)) = change {
@@ -157,7 +159,7 @@ impl Disk {
         }
     }
 
-    /// Takes what comes after `file` out of the manifest: it cannot be read without what `file` has lost.
+    /// Removes the entries after `file` from the manifest: they cannot be read without the lost part of `file`.
     pub(crate) fn end_manifest_after(&self, file: &str) {
         let path = self.data().join("appendonlydir/appendonly.aof.manifest");
         let manifest = fs::read_to_string(&path).unwrap();
@@ -196,7 +198,7 @@ impl Change {
             Self::Unlink { path, saved } => fs::hard_link(saved, path),
         };
         match undone {
-            // It has got another name since, in a directory where that is safe.
+            // It has been renamed since, in a directory where the new name is durable.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             undone => undone.unwrap(),
         }

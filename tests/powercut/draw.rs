@@ -1,4 +1,4 @@
-//! Chance from a seed: the same cuts at every run of it.
+//! Random numbers from a seed: every run with it has the same cuts.
 
 /// `SplitMix64`.
 pub(crate) struct Draw(pub(crate) u64);

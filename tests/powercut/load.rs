@@ -1,4 +1,4 @@
-//! Clients of the queue, and their own journal of what they were told.
+//! Clients of the queue, and their journal of the acknowledgements that they received.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +19,10 @@ pub(crate) const TENANT: &str = "acme";
 const SUBMITTERS: u64 = 4;
 const WORKERS: u64 = 3;
 
-/// A client that waits for an answer of a dead server gives up after this.
+/// Timeout of a client that waits for a reply of a dead server.
 const GIVE_UP: Duration = Duration::from_millis(500);
 
-/// What a client was last told of a job.
+/// The last reply to a client about a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     Accepted,
@@ -30,7 +30,7 @@ pub(crate) enum Told {
     Cancelled,
 }
 
-/// What the clients were told, and when.
+/// The replies to the clients, with their times.
 #[derive(Clone, Default)]
 pub(crate) struct Journal(Arc<Mutex<HashMap<JobId, (Told, Instant)>>>);
 
@@ -39,7 +39,7 @@ impl Journal {
         let now = Instant::now();
         let mut jobs = self.0.lock().unwrap();
         for id in ids {
-            // A job's end may be told before its submit is: they are answered on different tasks.
+            // A job's end may be acknowledged before its submit: the replies arrive on different tasks.
             if told != Told::Accepted || !jobs.contains_key(&id) {
                 jobs.insert(id, (told, now));
             }
@@ -50,7 +50,7 @@ impl Journal {
         self.0.lock().unwrap().iter().map(|(id, (told, at))| (*id, *told, *at)).collect()
     }
 
-    /// Those whose end nobody has told.
+    /// Jobs without an acknowledged end.
     fn some(&self, draw: &mut Draw, most: usize) -> Vec<JobId> {
         let jobs = self.0.lock().unwrap();
         let open = jobs.iter().filter(|(_, (told, _))| *told == Told::Accepted).map(|(id, _)| *id);
@@ -59,7 +59,7 @@ impl Journal {
         (0..most.min(open.len())).map(|_| open[draw.below(open.len() as u64) as usize]).collect()
     }
 
-    /// Whether `job` is at least as far as its clients were told.
+    /// Whether `job` is at least as far as its last acknowledgement.
     pub(crate) fn agrees(told: Told, job: Option<&Job>) -> bool {
         match (told, job.map(|job| job.state)) {
             (_, None) => false,
@@ -70,7 +70,7 @@ impl Journal {
     }
 }
 
-/// Clients at work until they are stopped.
+/// Clients that work until they are stopped.
 pub(crate) struct Load {
     clients: JoinSet<()>,
     stop: Arc<AtomicBool>,
@@ -96,7 +96,7 @@ impl Load {
         Self { clients, stop }
     }
 
-    /// Ends them. The server is dead: what has not been answered by now never will be.
+    /// Stops the clients. The server is dead: requests without a reply will never get one.
     pub(crate) async fn stop(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let ended = async { while self.clients.join_next().await.is_some() {} };
@@ -105,7 +105,7 @@ impl Load {
     }
 }
 
-/// One client. The first call that fails ends it: its server is gone.
+/// One client. The first failed call ends it: its server is gone.
 struct Client {
     queue: RedisQueue,
     journal: Journal,

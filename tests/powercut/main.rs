@@ -1,7 +1,8 @@
-//! Gate C: power cuts. A real Redis under load is killed at a random moment and its files lose every byte that had not been fsynced;
-//! what clients had been told must still be true afterwards (`strict`), or at least what they had been told 2 s before (`standard`).
+//! Gate C: power cuts. A real Redis under load is killed at a random moment and its files lose every byte that had not
+//! been fsynced. Afterwards all acknowledgements must still hold (`strict`), or at least those from 2 s before
+//! (`standard`).
 //!
-//! `CUTS` says how many cuts each class gets, `SEED` which. `make powercut` runs a hundred.
+//! `CUTS` sets the number of cuts for each class, `SEED` the seed. `make powercut` runs a hundred.
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
@@ -19,15 +20,15 @@ use load::{Journal, Load, Told};
 use server::Server;
 use stokehold_queue::{JobId, Queue, RedisConfig, RedisQueue};
 
-/// Cuts that one data directory lives through before the next is begun.
+/// Number of cuts that one data directory survives before the next one is used.
 const LIVES: u64 = 10;
 
-/// P1: what `standard` may lose.
+/// P1: the maximum loss of `standard`.
 const STANDARD_LOSS_MAX: Duration = Duration::from_secs(2);
 
 const READS_AT_ONCE: usize = 64;
 
-/// A class: its fsync setting, and how long the load runs before a cut.
+/// A durability class: its fsync setting, and the duration of the load before a cut.
 #[derive(Debug, Clone, Copy)]
 struct Class {
     name: &'static str,
@@ -39,20 +40,20 @@ const STRICT: Class = Class { name: "strict", fsync: "always", run_ms: (50, 600)
 /// Longer than the second between two fsyncs, so that cuts fall anywhere in it.
 const STANDARD: Class = Class { name: "standard", fsync: "everysec", run_ms: (200, 2_600) };
 
-/// What all cuts of a class came to.
+/// The results of all cuts of a class.
 #[derive(Debug, Default)]
 struct Sum {
     cuts: u64,
-    /// Cuts that took something away.
+    /// Cuts that removed something.
     felt: u64,
     rewriting: u64,
     acknowledged: u64,
     dropped: Dropped,
     lost: u64,
-    /// Cuts that lost something acknowledged.
+    /// Cuts that lost an acknowledged operation.
     losing: u64,
     span: Duration,
-    /// Restarts that took a hand, see `server.rs`.
+    /// Restarts that needed a repair, see `server.rs`.
     repairs: u64,
 }
 
@@ -86,7 +87,7 @@ async fn cuts(class: Class) -> Sum {
             let life = life(class, &mut disk, &mut draw, &mut sum, &told).await;
             told.extend(life);
         }
-        // What an earlier life was told must have come through all the cuts after it.
+        // Acknowledgements of an earlier life must have survived all later cuts.
         let (server, _) = Server::start(&mut disk, class.fsync);
         let gone = untrue(&connect(&server).await, &told).await;
         assert!(gone.is_empty(), "{} jobs were there after their own cut and are not after a later one", gone.len());
@@ -110,8 +111,9 @@ async fn cuts(class: Class) -> Sum {
     sum
 }
 
-/// From one start of the server through the cut. Answers what its clients were told and was still true after it. `earlier` is what
-/// former lives were told: of that nothing may go, in any class, since it was on the disk when this life began.
+/// Runs from one start of the server through the cut. Returns the acknowledgements that still hold afterwards.
+/// `earlier` are those of former lives: none of them may be lost, in any class, because they were on the disk when this
+/// life began.
 async fn life(
     class: Class,
     disk: &mut Disk,
@@ -177,7 +179,7 @@ impl Sum {
     }
 }
 
-/// Of what clients were told, that which the queue does not agree with.
+/// The acknowledgements that the queue contradicts.
 async fn untrue(queue: &RedisQueue, told: &[(JobId, Told, Instant)]) -> Vec<(JobId, Told, Instant)> {
     let looked = told.iter().map(|entry| async move {
         let job = queue.get(entry.0).await.unwrap();
@@ -193,6 +195,6 @@ async fn connect(server: &Server) -> RedisQueue {
 async fn rewrite(server: &Server) {
     let client = redis::Client::open(server.url()).unwrap();
     let mut redis = client.get_multiplexed_async_connection().await.unwrap();
-    // One may be under way already.
+    // A rewrite may be in progress already.
     let _: Result<String, _> = redis::cmd("BGREWRITEAOF").query_async(&mut redis).await;
 }

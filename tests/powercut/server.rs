@@ -10,18 +10,18 @@ use stokehold_tests::redis_server::free_port;
 
 use crate::disk::Disk;
 
-/// With `everysec` a rewrite begins a new file, and says so in the manifest, before the end of the file before it has been fsynced. Power
-/// lost in between leaves a file that is cut short and not the last one, which Redis 7.0 refuses.
+/// With `everysec` a rewrite begins a new file, and records it in the manifest, before the end of the previous file has
+/// been fsynced. A power cut in between leaves a truncated file that is not the last one, which Redis 7.0 refuses.
 const NOT_LAST: &str = "Fatal error: the truncated file is not the last file";
 
-/// A running server, in a process group of its own with whatever it forks.
+/// A running server, in a separate process group with its forks.
 pub(crate) struct Server {
     child: Child,
     port: u16,
 }
 
 impl Server {
-    /// Starts one on what lies on the disk. Answers how often it took the repair that docs/durability.md describes.
+    /// Starts one on the content of the disk. Returns how often it needed the repair that docs/durability.md describes.
     pub(crate) fn start(disk: &mut Disk, fsync: &str) -> (Self, u64) {
         match Self::try_start(disk, fsync) {
             Ok(server) => (server, 0),
@@ -65,7 +65,7 @@ impl Server {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
-    /// Kills it and whatever it forked, all at once: none of them writes a byte more.
+    /// Kills it and its forks at once: none of them writes another byte.
     pub(crate) fn kill(&mut self) {
         let _ = killpg(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGKILL);
         let _ = self.child.wait();
