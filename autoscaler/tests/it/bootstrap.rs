@@ -1,4 +1,4 @@
-//! What a rented machine is started with, run by this machine's own sh against a gateway and a provider inside the
+//! The start script of a rented instance, run by this machine's own sh against a gateway and a provider inside the
 //! test.
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,12 +19,13 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Longer than anything that is waited for.
+/// Longer than any wait takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const NAME: &str = "worker.tar.gz";
 
-/// The worker: notes each time that it is called, and what with, and goes as its first lines in `$STOKE_HOME/ends` say.
+/// A fake worker: it records each call with its arguments, and exits with the codes in `$STOKE_HOME/ends`, one per
+/// line.
 const FAKE: &str = r#"#!/bin/sh
 echo "$* $STOKE_GATEWAY_URL $STOKE_JOIN_TOKEN $STOKE_DATA_DIR" >>"$STOKE_HOME/called"
 code=$(sed -n 1p "$STOKE_HOME/ends")
@@ -32,7 +33,7 @@ sed -i 1d "$STOKE_HOME/ends"
 exit "${code:-0}"
 "#;
 
-/// Sleeps are as short as they are many.
+/// A fake `sleep`, which records the requested duration and sleeps for 50 ms.
 const SLEEP: &str = "#!/bin/sh\necho \"$1\" >>\"$STOKE_HOME/slept\"\nexec /bin/sleep 0.05\n";
 
 #[derive(Default)]
@@ -110,7 +111,7 @@ impl Site {
         command.spawn().unwrap()
     }
 
-    /// Runs it to its end.
+    /// Runs the script to its end.
     async fn run(&self, ends: &str, set: &[(&str, &str)]) -> Output {
         std::fs::write(self.file("ends"), ends).unwrap();
         timeout(PATIENCE, self.spawn(set).wait_with_output()).await.unwrap().unwrap()
@@ -129,7 +130,7 @@ impl Site {
         seen.calls.iter().filter(|call| call.starts_with(method)).cloned().collect()
     }
 
-    /// Waits for so many calls.
+    /// Waits for this number of calls.
     async fn called(&self, method: &str, times: usize) -> Vec<String> {
         let mut changed = self.changed.clone();
         timeout(PATIENCE, changed.wait_for(|()| self.calls(method).len() >= times)).await.unwrap().unwrap();
@@ -137,7 +138,7 @@ impl Site {
     }
 }
 
-/// Ends what a script left running: it goes on when its own process is gone.
+/// Kills the processes that a script left running: they continue after the script's own process has ended.
 struct Group(u32);
 
 impl Drop for Group {
@@ -158,7 +159,7 @@ async fn a_machine_fetches_its_worker_once_and_starts_it_again_when_it_breaks() 
     let waits: Vec<u32> = site.lines("slept").iter().map(|wait| wait.parse().unwrap()).collect();
     assert!(matches!(waits[..], [5..=9, 10..=19]), "{waits:?}");
     assert_eq!(site.calls("GET"), [format!("GET /v1/worker/archives/{NAME} -")]);
-    // The machine was stopped, and starts again.
+    // The instance was stopped, and starts again.
     let second = site.run("0\n", &[]).await;
     assert!(second.status.success() && site.lines("called").len() == 4);
     assert_eq!(site.calls("GET").len(), 1, "what is there is not fetched again");
@@ -213,7 +214,7 @@ async fn a_worker_that_is_told_to_leave_may_drain_and_is_not_started_again() {
 async fn a_machine_whose_worker_reaches_nobody_destroys_itself_and_repeats_it() {
     for without in [&["wget", "python3"], &["curl", "python3"], &["curl", "wget"]] {
         let site = Site::start().await;
-        // Stubs that fail stand before the real ones.
+        // Failing stubs precede the real tools.
         for tool in without {
             executable(&site.file("path").join(tool), "#!/bin/sh\nexit 1\n");
         }

@@ -1,4 +1,4 @@
-//! Small situations, each in a file: what is seen, and what is done about it and why. `BLESS=1` writes them.
+//! Small situations, each in a file: the observation, the actions and their reasons. `BLESS=1` writes the files.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use stokehold_units::{Mib, UsdMicros};
 /// A Monday, 08:00 UTC.
 const MORNING_S: f64 = 1_700_467_200.0;
 
-/// A morning: what is seen changes, and is decided about, time and again.
+/// A morning: the observation changes, and decisions follow, again and again.
 struct Morning {
     seen: Observation,
     policy: Policy,
@@ -22,7 +22,7 @@ struct Morning {
 }
 
 impl Morning {
-    /// `about` is what the file begins with.
+    /// `about` is the beginning of the file.
     fn new(about: &str, policy: Policy) -> Self {
         let seen = Observation {
             at_s: MORNING_S,
@@ -33,7 +33,7 @@ impl Morning {
         Self { observer: Observer::new(&policy), seen, policy, told: format!("# {about}\n") }
     }
 
-    /// Goes on to so many seconds after eight, deciding nothing in between but learning every other second.
+    /// Advances to `until_s` seconds after eight. In between it learns every other second and decides nothing.
     fn pass(&mut self, until_s: f64) {
         while self.seen.at_s + 2.0 < MORNING_S + until_s {
             self.seen.at_s += 2.0;
@@ -45,13 +45,13 @@ impl Morning {
         self.seen.at_s = MORNING_S + until_s;
     }
 
-    /// Jobs come: 0 is interactive, 2 is batch.
+    /// Adds arriving jobs: priority 0 is interactive, 2 is batch.
     fn arrive(&mut self, endpoint: usize, priority: usize, jobs: u64) {
         let work = &mut self.seen.endpoints[endpoint].work[priority];
         (work.arrived, work.waiting) = (work.arrived + jobs, work.waiting + jobs);
     }
 
-    /// All that waits has been run.
+    /// Ends all waiting jobs.
     fn serve(&mut self) {
         for work in self.seen.endpoints.iter_mut().flat_map(|endpoint| &mut endpoint.work) {
             *work = Work { arrived: work.arrived, started: work.arrived, ..Work::default() };
@@ -63,14 +63,14 @@ impl Morning {
         decide(&Snapshot { seen: &self.seen, learned }, &self.policy)
     }
 
-    /// Tells what is seen, and what is done about it.
+    /// Prints the observation, and the actions that follow.
     fn tell(&mut self) {
         let plan = self.plan();
         self.told += &format!("\n{}", shown(&self.seen));
         plan.to_string().lines().for_each(|line| writeln!(self.told, "=> {line}").unwrap());
     }
 
-    /// The first moment, from now on, at which anything is to be done, looking every other second for a day.
+    /// Prints the first moment from now on with an action, checked every other second for a day.
     fn tell_when_something_is_done(&mut self) {
         let from_s = self.seen.at_s - MORNING_S;
         for step in 0..43_200_u32 {
@@ -148,7 +148,7 @@ fn offer(id: &str, kind: &str, vram_gib: f64, speed: f64, usd_per_hour: f64) -> 
     }
 }
 
-/// An RTX 4090 for $0.40/h that has been in this phase since so many seconds after eight.
+/// An RTX 4090 for $0.40/h that has been in this phase since `since_s` seconds after eight.
 fn machine(id: &str, phase: Phase, since_s: f64) -> Machine {
     let since_s = MORNING_S + since_s;
     Machine {
@@ -207,7 +207,7 @@ fn resume_before_rent() -> Morning {
     morning
 }
 
-/// Jobs that come once every so many seconds for an hour, and are run by one machine.
+/// Jobs that arrive once every `every_s` seconds for an hour, and are run by one machine.
 fn steady(about: &str, every_s: f64, can_stop: bool) -> Morning {
     let mut morning = Morning::new(about, Policy::default());
     morning.seen.machines = vec![Machine { can_stop, ..machine("m1", Phase::Ready, 0.0) }];
@@ -352,7 +352,7 @@ fn what_was_never_needed_is_stopped() -> Morning {
     morning
 }
 
-/// A thousand prompts of ten seconds, so many at once in one process.
+/// A thousand prompts of ten seconds, `at_once` of them concurrently in one process.
 fn prompts(at_once: u32) -> usize {
     let mut morning = Morning::new("A thousand prompts.", Policy::default());
     morning.seen.endpoints[0].at_once = at_once;
@@ -365,8 +365,8 @@ fn prompts(at_once: u32) -> usize {
 
 #[test]
 fn prompts_that_run_64_at_once_are_not_taken_for_ones_with_a_slot_each() {
-    // 156 s of machines, of which each has ten until a prompt has waited for too long; and 10,000 s, for more machines
-    // than there may be.
+    // 156 s of machine time, of which each machine has ten seconds until a prompt has waited for too long; and 10,000
+    // s, for more machines than the limit.
     let (shared, alone) = (prompts(64), prompts(1));
     assert!((10..30).contains(&shared) && alone >= 60, "{shared} machines where they share, {alone} where they do not");
 }

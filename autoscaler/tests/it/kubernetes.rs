@@ -1,5 +1,5 @@
-//! The provider `kubernetes` against an API server of this process, which takes nothing that the published types of
-//! Kubernetes refuse.
+//! The provider `kubernetes` against an API server in this process, which rejects everything that the published types
+//! of Kubernetes reject.
 
 mod cluster;
 mod deployment;
@@ -15,7 +15,7 @@ use stokehold_autoscaler::secret::Secret;
 
 use server::{Server, TOKEN};
 
-/// What workers join with.
+/// The join token of workers.
 const JOIN: &str = "jt_verysecret";
 
 const POOLS: &str = r#"
@@ -66,7 +66,7 @@ fn provider(server: &Server, token: &str, more: &str) -> Kubernetes {
     Kubernetes::new(config.kubernetes, &config.redis.prefix, "https://stoke.example.com")
 }
 
-/// It gives up after so long without an answer.
+/// A client with a short timeout.
 fn impatient(server: &Server) -> Kubernetes {
     provider(server, TOKEN, "call_limit_ms = 500\n")
 }

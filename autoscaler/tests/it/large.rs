@@ -1,4 +1,5 @@
-//! A large observation: 1,000 endpoints with several demands, 500 machines, 3,000 offers, and more work than machines.
+//! A large observation: 1,000 endpoints with several sets of requirements, 500 machines, 3,000 offers, and more work
+//! than machines.
 
 use stokehold_autoscaler::observation::{Traits, Work};
 use stokehold_autoscaler::{Endpoint, Machine, Observation, Offer, Phase};
@@ -24,7 +25,7 @@ pub(crate) fn observation() -> Observation {
     }
 }
 
-/// Two seconds later: a fifth of the endpoints have got more work.
+/// Two seconds later: a fifth of the endpoints have more work.
 pub(crate) fn go_on(seen: &mut Observation) {
     seen.at_s += 2.0;
     let (round, count) = ((seen.at_s - NOW_S) / 2.0, seen.endpoints.len());

@@ -1,4 +1,4 @@
-//! Observations, and what is learned from them, at random: everything that a decision may be shown, likely or not.
+//! Random observations and learned values: every input that a decision may get, likely or not.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
@@ -13,7 +13,7 @@ const NOW_S: f64 = 1_700_000_000.0;
 const CARDS_GB: [f64; 5] = [12.0, 16.0, 24.0, 48.0, 80.0];
 const REGIONS: [&str; 2] = ["eu", "us"];
 
-/// All that a decision looks at.
+/// All inputs of a decision.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) seen: Observation,
@@ -21,12 +21,12 @@ pub(crate) struct Case {
     pub(crate) policy: Policy,
 }
 
-/// What may occur in a case.
+/// Kinds of cases.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sort {
     /// Anything.
     Any,
-    /// Machines of one card, of which the larger does all that the smaller does, and no limit on what they cost.
+    /// Machines with one GPU, of which the larger does everything that the smaller does, without a cost limit.
     Plain,
 }
 
@@ -71,7 +71,7 @@ impl Draw {
         self.random.random_range(least..most)
     }
 
-    /// Evenly on a logarithmic scale.
+    /// A number drawn evenly on a logarithmic scale.
     fn about(&mut self, least: f64, most: f64) -> f64 {
         self.within(least.ln(), most.ln()).exp()
     }
@@ -155,7 +155,7 @@ impl Draw {
                 needs.push(new);
             }
         }
-        // As the observer sorts them.
+        // In the order of the observer.
         needs.sort_by(|a, b| a.vram.cmp(&b.vram).then(b.demands.ask_nothing().cmp(&a.demands.ask_nothing())));
         let groups = needs.into_iter().map(|needs| self.group(needs)).collect();
         let kinds = self.kinds.clone().into_iter().map(|(name, _)| {

@@ -1,4 +1,4 @@
-//! The autoscaler as a whole: what it may never do, what it does, and that it does it again.
+//! The autoscaler as a whole: its invariants, its actions, and their repeatability.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 mod bootstrap;

@@ -1,5 +1,5 @@
-//! What is rented for an endpoint is what its jobs are leased to: the autoscaler's look at an offer and the gateway's
-//! look at the worker that joins from it agree, for every kind of GPU that is known.
+//! An instance rented for an endpoint is leased its jobs: for every known kind of GPU, the autoscaler's check of an
+//! offer and the gateway's check of the worker that joins from it agree.
 
 use proptest::prelude::*;
 use stokehold_autoscaler::Offer;

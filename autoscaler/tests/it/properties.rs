@@ -1,4 +1,4 @@
-//! What holds of every plan, whatever is seen.
+//! Properties of every plan, whatever the observation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ impl Case {
     }
 }
 
-/// What is seen at the same moment, once a plan has been carried out.
+/// The observation at the same moment, once a plan has been carried out.
 fn applied(seen: &Observation, plan: &Plan) -> Observation {
     let mut seen = seen.clone();
     let now_s = seen.at_s;
@@ -37,7 +37,7 @@ fn applied(seen: &Observation, plan: &Plan) -> Observation {
     seen
 }
 
-/// One machine more, and its cards are in nobody's offer any longer.
+/// Adds a machine, and removes its GPUs from the offers.
 fn rent(seen: &mut Observation, number: usize, offer: &Name, bid_usd_per_hour: Option<UsdMicros>) {
     let place = seen.offers.iter().position(|it| it.id == *offer).unwrap();
     seen.offers[place].count -= 1;
@@ -72,7 +72,7 @@ fn is_on(machine: &Machine) -> bool {
     matches!(machine.phase, Phase::Booting | Phase::Ready | Phase::Resuming)
 }
 
-/// Machines that are paid for by the hour: those that are on, and those that still end their jobs.
+/// Whether a machine is billed by the hour: it is on, or still ends its jobs.
 fn is_running(machine: &Machine) -> bool {
     is_on(machine) || machine.phase == Phase::Draining
 }
@@ -102,7 +102,7 @@ fn rented<'a>(case: &'a Case, plan: &'a Plan) -> impl Iterator<Item = (&'a Offer
     })
 }
 
-/// Shows a check every case; it says which one failed.
+/// Runs a check on every case, and names the case that failed.
 fn of_all(sort: Sort, check: impl Fn(&Case, &Plan)) {
     for seed in 0..CASES {
         let case = case(seed, sort);
@@ -172,7 +172,7 @@ fn what_is_rented_can_hold_what_it_is_rented_for() {
         let offers: BTreeMap<&Name, &Offer> = case.seen.offers.iter().map(|offer| (&offer.id, offer)).collect();
         for step in &plan.steps {
             let (Action::Rent { offer, .. }, Reason::Work(shortage)) = (&step.action, &step.reason) else { continue };
-            // A shortage names its group by its memory; of the groups with that much, one is met.
+            // A shortage names its group by its memory; one of the groups with that memory matches.
             let mut groups = case.learned.groups.iter().filter(|group| group.needs.vram == shortage.vram);
             assert!(groups.any(|group| group.needs.are_met_by_offer(offers[offer])), "{offer} for {shortage}");
         }
@@ -231,8 +231,7 @@ fn back<T: serde::Serialize + serde::de::DeserializeOwned>(told: &T) -> T {
     serde_json::from_str(&serde_json::to_string(told).unwrap()).unwrap()
 }
 
-/// Of machines with one card, and without a limit on what they cost: otherwise one large machine may stand for several
-/// small ones.
+/// Only machines with one GPU and without a cost limit: otherwise one large machine may replace several small ones.
 #[test]
 fn more_work_never_leaves_fewer_machines_on() {
     of_all(Sort::Plain, |case, plan| {

@@ -1,4 +1,4 @@
-//! A large observation is decided about like any other; how fast, `benches/decide.rs` tells.
+//! A large observation is decided like any other; `benches/decide.rs` measures the time.
 
 use stokehold_autoscaler::{Action, Observer, Policy, Snapshot, decide};
 

@@ -1,5 +1,5 @@
-//! Our client against the fake Vast.ai, over HTTP and with its limits on: what it sends is what the provider's own
-//! client sends, and it comes no faster than it may.
+//! Our client against the fake Vast.ai, over HTTP and with its rate limits on: it sends the same requests as the
+//! provider's own client, and no faster than allowed.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use stokehold_autoscaler::secret::Secret;
 use stokehold_fake_vast::{Call, KEY, Market, Options, Server, Settings};
 use stokehold_units::UsdMicros;
 
-/// What Vast.ai asks for between two calls of a kind, seconds.
+/// Minimum interval between two calls of a kind at Vast.ai, seconds.
 const INTERVALS: [(&str, &str, f64); 6] = [
     ("POST", "/api/v0/bundles/", 6.0),
     ("PUT", "/api/v0/asks/", 4.5),

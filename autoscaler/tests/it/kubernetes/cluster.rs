@@ -1,4 +1,5 @@
-//! What a cluster keeps and what its controllers do: objects with versions, Jobs and Deployments that make pods.
+//! The state of a cluster and the work of its controllers: objects with versions, and Jobs and Deployments that create
+//! pods.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,37 +10,37 @@ use super::schema;
 /// The namespace.
 pub(crate) const NAMESPACE: &str = "ml";
 
-/// What a call is answered with once, instead of what it would be.
+/// A one-time reply that replaces the regular one.
 #[derive(Debug, Clone)]
 pub(crate) enum Instead {
-    /// What it would be: it is the next one that is meant.
+    /// The regular reply: the replacement is for a later call.
     Itself,
-    /// Nothing, and nothing is done.
+    /// No reply and no effect.
     Silence,
-    /// Nothing, but it is done.
+    /// No reply, but the call takes effect.
     SilenceAfterwards,
     /// This status, message, reason and `Retry-After`.
     Status(u16, &'static str, &'static str, Option<&'static str>),
-    /// 200 and this.
+    /// 200 with this text.
     Text(&'static str),
 }
 
-/// All there is.
+/// The whole state.
 #[derive(Default)]
 pub(crate) struct Cluster {
     objects: BTreeMap<&'static str, BTreeMap<String, Value>>,
     version: u64,
-    /// Lists that are being read, by what goes on with them.
+    /// Lists that are being read, by their continue token.
     pub(crate) lists: BTreeMap<String, VecDeque<Value>>,
-    /// Pages that were not the last.
+    /// Number of pages that were not the last.
     pub(crate) pages: u64,
     /// Verbs that were used: group, resource, verb.
     pub(crate) used: BTreeSet<(String, String, String)>,
-    /// What is next answered to a verb on a resource.
+    /// The next replies that replace the regular ones, by verb and resource.
     pub(crate) instead: BTreeMap<(&'static str, &'static str), VecDeque<Instead>>,
-    /// Bodies that are not as published.
+    /// Bodies that violate the published types.
     pub(crate) faults: Vec<String>,
-    /// Controllers do nothing.
+    /// Whether the controllers are paused.
     pub(crate) is_paused: bool,
 }
 
@@ -52,7 +53,7 @@ impl Cluster {
         self.objects.get(plural)?.get(name)
     }
 
-    /// Writes an object, which must be as published.
+    /// Writes an object, which must match its published type.
     pub(crate) fn put(&mut self, plural: &'static str, mut object: Value) -> Value {
         self.version += 1;
         let meta = &mut object["metadata"];
@@ -80,7 +81,7 @@ impl Cluster {
         self.put(plural, object);
     }
 
-    /// Deletes it as the API server does: a pod ends in its own time, and with a Job goes what it owns.
+    /// Deletes an object as the API server does: a pod ends in its own time, and a Job takes its pods with it.
     pub(crate) fn delete(&mut self, plural: &'static str, name: &str) {
         let object = self.get(plural, name).cloned().unwrap();
         if plural == "pods" {
@@ -103,14 +104,14 @@ impl Cluster {
         self.all(plural).into_iter().filter(is_owned).map(|object| name_of(&object)).collect()
     }
 
-    /// Pods that were told to end have.
+    /// Removes pods whose termination was requested.
     pub(crate) fn bury(&mut self) {
         for pod in self.all("pods").iter().filter(|pod| !pod["metadata"]["deletionTimestamp"].is_null()) {
             self.remove("pods", &name_of(pod));
         }
     }
 
-    /// The pods that are to run do.
+    /// Starts the pods that should run.
     pub(crate) fn run(&mut self) {
         for pod in self.all("pods") {
             if pod["spec"]["schedulingGates"].as_array().is_none_or(Vec::is_empty) && is_active(&pod) {
@@ -165,7 +166,7 @@ impl Cluster {
     }
 }
 
-/// In which order pods go when there are too many: on no node, pending, then by what deleting them costs. As in the
+/// The order in which surplus pods are deleted: those without a node, pending ones, then by deletion cost, as in the
 /// ReplicaSet controller.
 fn going(pod: &Value) -> (bool, bool, i64, String) {
     let cost = &pod["metadata"]["annotations"]["controller.kubernetes.io/pod-deletion-cost"];

@@ -9,7 +9,7 @@ use super::{impatient, label, listed, rent, server, states};
 
 const GATE: &str = "stokehold.dev/machine";
 
-/// As docs/kubernetes.md has it.
+/// Creates the Deployment of docs/kubernetes.md.
 pub(super) fn deploy(server: &Server, replicas: u32, gates: &Value) {
     let name = json!([{"name": "STOKE_WORKER_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['stokehold.dev/machine']"}}}]);
     let spec = json!({"schedulingGates": gates, "containers": [{"name": "worker", "image": "w", "env": name}]});
@@ -52,7 +52,7 @@ async fn a_machine_is_a_pod_that_is_claimed_before_it_may_run() {
     assert!(server.cluster().all("secrets").is_empty(), "what its worker joins with is the operator's to give");
 }
 
-/// Gives back what is listed and nobody asked for, as the loop does.
+/// Releases listed machines without a record, as the loop does.
 async fn tidy(provider: &super::Kubernetes) {
     for rental in listed(provider).await.unwrap().iter().filter(|rental| rental.id.starts_with("spare/")) {
         provider.release(&rental.id).await.unwrap();
@@ -68,7 +68,7 @@ async fn the_machine_that_goes_is_the_one_that_was_meant_though_another_boots() 
     }
     server.cluster().run();
     rent(&provider, "own", "m-3").await.unwrap();
-    // m-3 is on no node yet: scaled down, the Deployment would let that one go.
+    // m-3 is on no node yet: scaled down, the Deployment would delete it.
     provider.release("pod/m-1").await.unwrap();
     provider.release("pod/m-1").await.unwrap();
     server.cluster().bury();

@@ -124,7 +124,7 @@ async fn a_list_that_is_not_whole_is_no_list() {
     server.instead("list", "jobs", Instead::Status(500, "", "", None));
     server.instead("list", "jobs", Instead::Status(429, "", "", Some("0")));
     assert_eq!(listed(&provider).await.unwrap().len(), 3, "twice is not too often");
-    // The second page is too old: the whole list is read again.
+    // The second page has expired: the whole list is read again.
     server.instead("list", "jobs", Instead::Itself);
     server.instead("list", "jobs", Instead::Status(410, "too old", "Expired", None));
     assert_eq!(listed(&provider).await.unwrap().len(), 3);

@@ -1,4 +1,4 @@
-//! What the Role of deploy/kubernetes allows is what is used, no less and no more.
+//! The Role of deploy/kubernetes allows exactly the verbs in use.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What the published types of Kubernetes allow.
+//! The published types of Kubernetes.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const SCHEMA: &str = include_str!("schema.json");
 
-/// By the last part of its name there: `Job`, `Pod`.
+/// Types by the last part of their published name: `Job`, `Pod`.
 static TYPES: LazyLock<BTreeMap<String, Validator>> = LazyLock::new(|| {
     let document: Value = serde_json::from_str(SCHEMA).unwrap();
     let roots = [
@@ -33,7 +33,7 @@ static TYPES: LazyLock<BTreeMap<String, Validator>> = LazyLock::new(|| {
     names.filter(is_root).map(validator).collect()
 });
 
-/// What of an object is not as published: where, and why.
+/// Violations of the published type of an object: the places and the reasons.
 pub(crate) fn faults(kind: &str, object: &Value) -> Vec<String> {
     let errors = TYPES[kind].iter_errors(object);
     errors.map(|error| format!("{kind} {}: {error}", error.instance_path())).collect()

@@ -14,10 +14,10 @@ use tokio::net::TcpListener;
 use super::cluster::{Cluster, Instead, NAMESPACE, kind};
 use super::schema;
 
-/// What it lets in.
+/// The valid bearer token.
 pub(crate) const TOKEN: &str = "sa_verysecret";
 
-/// It, and where.
+/// The server, and its address.
 pub(crate) struct Server {
     pub(crate) url: String,
     cluster: Arc<Mutex<Cluster>>,
@@ -37,7 +37,7 @@ impl Server {
         self.cluster.lock().unwrap()
     }
 
-    /// The next such call is answered with this instead.
+    /// Replaces the reply to the next such call.
     pub(crate) fn instead(&self, verb: &'static str, resource: &'static str, with: Instead) {
         self.cluster().instead.entry((verb, resource)).or_default().push_back(with);
     }
@@ -50,7 +50,7 @@ impl Drop for Server {
     }
 }
 
-/// What is asked.
+/// A request.
 struct Ask {
     group: String,
     plural: &'static str,
@@ -195,7 +195,7 @@ fn create(cluster: &mut Cluster, ask: &Ask, mut body: Value) -> Response {
         let found = cluster.get("jobs", owner["name"].as_str().unwrap());
         assert_eq!(found.unwrap()["metadata"]["uid"], owner["uid"], "what is owned by nobody is swept away");
     }
-    // What is sent as text is kept as bytes; nobody here reads base64.
+    // Text data is stored as bytes; no code here decodes base64.
     if let Some(data) = body.as_object_mut().and_then(|body| body.remove("stringData")) {
         body["data"] = data;
     }
@@ -259,7 +259,7 @@ fn patch(cluster: &mut Cluster, ask: &Ask, found: Value, over: &Value) -> Respon
     json_of(&cluster.put(ask.plural, patched))
 }
 
-/// RFC 7396.
+/// JSON merge patch, RFC 7396.
 fn merge(into: &mut Value, over: &Value) {
     let Value::Object(members) = over else {
         *into = over.clone();
