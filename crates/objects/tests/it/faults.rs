@@ -1,4 +1,4 @@
-//! What our client says when the server does not do its part, or the caller its own.
+//! Errors of our client when the server or the caller is at fault.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn nobody_there_is_unavailable() {
     assert!(matches!(objects.put("a", Bytes::new(), "text/plain").await, Err(Error::Unavailable { .. })));
 }
 
-/// Answers each connection with the next of these texts, byte for byte, and closes it.
+/// Sends the next of these texts to each connection, byte for byte, and closes it.
 async fn answers<const N: usize>(texts: [&'static str; N]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

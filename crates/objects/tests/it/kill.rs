@@ -1,7 +1,7 @@
-//! kill -9 in the middle of writes. Whatever was acknowledged is there whole, and nothing else is there in pieces.
+//! kill -9 in the middle of writes. Every acknowledged write is complete, and no partial write is visible.
 //!
-//! A killed process leaves the kernel's caches, so this shows that writes are ordered and atomic; that they are synced too is
-//! for the eye (`disk::commit`) and for a machine that loses power.
+//! A killed process leaves the kernel's caches, so this shows that writes are ordered and atomic. That they are synced
+//! too can only be checked by reading `disk::commit`, and on a machine that loses power.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -27,7 +27,7 @@ const WRITERS: usize = 8;
 /// Acknowledged writes before the kill.
 const ENOUGH: usize = 60;
 
-/// The store as a process of its own: this test binary once more. Does nothing unless `DIR` names its folder.
+/// The store in a separate process: this test binary once more. Does nothing unless `DIR` names its folder.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "the child of the test below"]
 async fn store_process() {
@@ -58,7 +58,7 @@ fn start(dir: &Path) -> (StoreProcess, String) {
     (StoreProcess(child), url.expect("the child says where it listens"))
 }
 
-/// A body that only this key can have, of a length of its own.
+/// A body of a length and content that only this key has.
 fn body(key: &str) -> Bytes {
     let seed: [u8; 32] = Sha256::digest(key).into();
     let length = 1 + usize::from(u16::from_le_bytes([seed[0], seed[1]])) * 8;

@@ -1,4 +1,4 @@
-//! The client and the store, and one suite that holds our store and a foreign server to the same behaviour.
+//! The client and the store, and one suite for our store and a foreign server.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -15,7 +15,7 @@ async fn our_store_conforms() {
     conformance::exercise(&server.endpoint).await;
 }
 
-/// Garage, a server that none of us wrote: what passes on it is S3 and not our idea of S3.
+/// Garage, an independent server: a test that passes on it checks S3 and not our interpretation of S3.
 #[tokio::test(flavor = "multi_thread")]
 async fn garage_conforms() {
     let server = server::garage();

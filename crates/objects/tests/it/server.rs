@@ -1,4 +1,4 @@
-//! Servers under test, each started for one test and gone with it, and what is known of them.
+//! Servers under test, each started for one test and ended with it, and their capabilities.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Where a server answers, to whom, and what it can do.
+/// Address, credentials and capabilities of a server.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     pub(crate) url: String,
@@ -25,16 +25,17 @@ pub(crate) struct Endpoint {
     pub(crate) capabilities: Capabilities,
 }
 
-/// Where servers differ. The suite asserts both sides of each, so that a server that learns something is noticed too.
+/// Differences between servers. The suite asserts both sides of each, so that it also detects a server that gains a
+/// capability.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Capabilities {
-    /// Honours `If-Match` and `If-None-Match` on PUT. Without it, every writer of a race wins.
+    /// Supports `If-Match` and `If-None-Match` on PUT. Without it, every writer of a race wins.
     pub(crate) conditional_writes: bool,
-    /// The status of a presigned URL past its time.
+    /// The status of an expired presigned URL.
     pub(crate) expired_status: u16,
-    /// Joins parts by the checksums that SDKs add of their own accord, though the upload was begun without announcing them.
+    /// Joins parts by the checksums that SDKs add by themselves, even if the upload was begun without announcing them.
     pub(crate) part_checksums: bool,
-    /// Refuses to join parts that are too small (S3: 5 MiB, but for the last).
+    /// Refuses to join parts that are too small (S3: 5 MiB, except for the last).
     pub(crate) part_size_enforced: bool,
 }
 
@@ -55,7 +56,7 @@ impl Endpoint {
         Objects::connect(self.config()).await.unwrap()
     }
 
-    /// The SDK itself, as anybody would set it up, with checksums where S3 asks for them.
+    /// The AWS SDK with its default settings, and checksums where S3 requires them.
     pub(crate) fn sdk(&self) -> Client {
         self.sdk_with(self.secret, RequestChecksumCalculation::WhenRequired)
     }
@@ -89,7 +90,7 @@ impl StoreServer {
     }
 }
 
-/// Our store, empty but for its bucket.
+/// Our store, empty except for its bucket.
 pub(crate) async fn store() -> StoreServer {
     let temp = TempDir::new().unwrap();
     let mut server = store_in(temp.path()).await;
@@ -98,7 +99,7 @@ pub(crate) async fn store() -> StoreServer {
     server
 }
 
-/// Our store over a folder that is there.
+/// Our store over an existing folder.
 pub(crate) async fn store_in(dir: &Path) -> StoreServer {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = store_endpoint(&format!("http://{}", listener.local_addr().unwrap()));
@@ -155,7 +156,7 @@ pub(crate) fn garage() -> GarageServer {
         if let Some(server) = start_garage(&binary) {
             return server;
         }
-        // Somebody took a port between our look and its bind; others will do.
+        // Another process took a port between the check and the bind; the next attempt uses others.
     }
     panic!("Garage did not come up on ten pairs of ports");
 }
@@ -187,7 +188,7 @@ fn start_garage(binary: &Path) -> Option<GarageServer> {
         bucket: "conformance".to_owned(),
         access_key_id: "GK000102030405060708090a0b",
         secret: "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f",
-        // Each seen on Garage 2.5.0.
+        // Each was observed on Garage 2.5.0.
         capabilities: Capabilities {
             conditional_writes: false,
             expired_status: 400,
@@ -211,7 +212,7 @@ fn start_garage(binary: &Path) -> Option<GarageServer> {
     let server = GarageServer { endpoint, child, _dir: dir };
     let mut lines = log.lines();
     lines.by_ref().map_while(Result::ok).find(|line| line.contains("S3 API server listening"))?;
-    // Read on, or a full pipe would stop it.
+    // Keeps reading, because a full pipe would block the server.
     std::thread::spawn(move || lines.for_each(drop));
     Some(server)
 }

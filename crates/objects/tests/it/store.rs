@@ -1,4 +1,4 @@
-//! What only our store promises: one process per folder, nothing half-written, damage noticed.
+//! Guarantees of our store alone: one process per folder, no partial writes, damage is detected.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ async fn a_damaged_object_is_left_out_and_may_be_written_again() {
     server.stop().await;
 }
 
-/// A sender that goes away in the middle of a body leaves nothing: not the object, and not its file.
+/// A sender that disconnects in the middle of a body leaves nothing: neither the object nor its file.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_never_ends_leaves_nothing() {
     let server = store().await;
@@ -106,13 +106,13 @@ async fn a_body_that_never_ends_leaves_nothing() {
     stream.write_all(format!("PUT /{path} HTTP/1.1\r\nhost: {host}\r\n{headers}\r\n").as_bytes()).await.unwrap();
     stream.write_all(&vec![7; 3 << 20]).await.unwrap();
     stream.shutdown().await.unwrap();
-    // The store answers, or closes, once it has seen the end.
+    // The store answers, or closes the connection, once it has seen the end.
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
     assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
     assert_eq!(objects.head("cut").await.unwrap(), None);
     let temp = server.stop().await.unwrap();
-    // A thread that writes to the disk ends what it has begun, whoever has gone meanwhile.
+    // A thread that writes to the disk finishes its work even if the sender has disconnected.
     let swept = async {
         while !files(&temp.path().join("tmp")).is_empty() {
             tokio::task::yield_now().await;

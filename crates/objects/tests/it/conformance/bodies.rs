@@ -1,4 +1,4 @@
-//! Objects go in and come out whole.
+//! Objects are stored and returned unchanged.
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::RequestChecksumCalculation;
@@ -202,7 +202,7 @@ async fn what_is_not_there(s3: &Client, bucket: &str) {
     assert!(matches!(refusal(put.send().await).0, 403 | 404));
 }
 
-/// SDKs of our users add checksums of their own accord, as trailers.
+/// SDKs of users add checksums by themselves, as trailers.
 async fn the_sdks_own_checksums(server: &Endpoint) {
     let s3 = server.sdk_with(server.secret, RequestChecksumCalculation::WhenSupported);
     let body = bytes(3 << 20);

@@ -1,4 +1,4 @@
-//! Our client against this server: each call, and each refusal as the caller will see it.
+//! Our client against this server: each call, and each error as the caller gets it.
 
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ async fn other_buckets(server: &Endpoint) {
     assert_eq!(server.objects().await.head("x").await.unwrap(), None, "buckets are apart");
 }
 
-/// What is signed for a public name is refused under any other, and is reached under it.
+/// A URL signed for a public name is refused under any other name, and works under it.
 async fn another_public_address(server: &Endpoint) {
     let public = server.url.replace("127.0.0.1", "localhost");
     let config = ObjectsConfig { public_url: Some(public.clone()), ..server.config() };

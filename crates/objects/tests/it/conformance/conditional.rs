@@ -1,4 +1,4 @@
-//! Writes that depend on what is there.
+//! Conditional writes.
 
 use futures::future::join_all;
 
@@ -6,7 +6,7 @@ use super::bodies::get;
 use super::{bytes, refusal};
 use crate::server::Endpoint;
 
-/// Tiny bodies race too little to show a check that is apart from its write.
+/// Tiny bodies race too rarely to reveal a check that is separate from its write.
 const BODY_BYTES: usize = 2_000_000;
 const WRITERS: usize = 16;
 

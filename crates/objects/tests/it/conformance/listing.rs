@@ -5,7 +5,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::bodies::put;
 use crate::server::Endpoint;
 
-/// More than S3 shows on one page.
+/// More than one page of S3.
 const MANY: usize = 1_050;
 
 pub(super) async fn exercise(server: &Endpoint) {

@@ -1,4 +1,4 @@
-//! What every S3 server that Stokehold runs on owes it, asked through the AWS SDK and through our own client.
+//! Requirements for every S3 server that Stokehold runs on, checked with the AWS SDK and with our own client.
 
 mod bodies;
 mod client;
@@ -11,7 +11,7 @@ use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 
 use crate::server::Endpoint;
 
-/// The whole suite, each part on keys of its own.
+/// The whole suite; each part uses separate keys.
 pub(crate) async fn exercise(server: &Endpoint) {
     bodies::exercise(server).await;
     conditional::exercise(server).await;
@@ -21,7 +21,7 @@ pub(crate) async fn exercise(server: &Endpoint) {
     client::exercise(server).await;
 }
 
-/// Status and code of a refusal.
+/// Status and code of an error.
 fn refusal<T: std::fmt::Debug, E: ProvideErrorMetadata + std::fmt::Debug>(
     answer: Result<T, SdkError<E>>,
 ) -> (u16, String) {
@@ -31,7 +31,7 @@ fn refusal<T: std::fmt::Debug, E: ProvideErrorMetadata + std::fmt::Debug>(
     (status, error.code().unwrap_or_default().to_owned())
 }
 
-/// Bytes that differ from place to place, so that a piece lost, doubled or moved shows.
+/// Bytes that differ from place to place, so that a lost, duplicated or moved piece is detected.
 fn bytes(length: usize) -> Vec<u8> {
     (0..length as u64 / 8 + 1).flat_map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()).take(length).collect()
 }

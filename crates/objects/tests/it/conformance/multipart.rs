@@ -53,7 +53,7 @@ async fn parts_are_joined(upload: &Upload) {
     let id = upload.begin().await;
     let body = bytes(2 * PART_BYTES + 1234);
     let pieces: Vec<&[u8]> = body.chunks(PART_BYTES).collect();
-    // In any order, and the last upload of a number counts.
+    // Parts may come in any order, and the last upload of a number counts.
     let three = upload.part(&id, 3, pieces[2]).await;
     upload.part(&id, 1, b"replaced").await;
     let one = upload.part(&id, 1, pieces[0]).await;
@@ -126,7 +126,7 @@ async fn what_cannot_be_joined(server: &Endpoint, upload: &Upload) {
     }
 }
 
-/// Parts that carry checksums, though the upload was begun without a word of them: what SDKs do unless told otherwise.
+/// Parts with checksums of an upload that was begun without announcing any, as SDKs send them by default.
 async fn the_sdks_own_checksums(server: &Endpoint) {
     let s3 = server.sdk_with(server.secret, RequestChecksumCalculation::WhenSupported);
     let unannounced = Upload { s3: server.sdk(), bucket: server.bucket.clone(), key: "multipart/checksums" };

@@ -1,4 +1,4 @@
-//! URLs for those who hold no credentials: they allow what they say and nothing else.
+//! Presigned URLs for clients without credentials: they allow exactly what was signed.
 
 use std::time::{Duration, SystemTime};
 
@@ -25,7 +25,7 @@ pub(super) async fn exercise(server: &Endpoint) {
 async fn upload(presigned: &Presigned, body: &[u8], change: impl FnOnce(&mut Vec<(String, String)>)) -> StatusCode {
     let mut headers: Vec<_> = presigned.headers.clone().into_iter().collect();
     change(&mut headers);
-    // An HTTP client sends the length that the body has; that another was signed is for the server to see.
+    // An HTTP client sends the length of the body; the server must detect that another length was signed.
     headers.retain(|(name, _)| name != "content-length");
     headers.push(("content-length".to_owned(), body.len().to_string()));
     let request = reqwest::Client::new().put(&presigned.url).body(body.to_vec());
