@@ -1,5 +1,5 @@
-//! The official command line client, unchanged, against the stand-in. It ends with 0 whatever happens: what counts is what it prints, and what
-//! it was seen to ask.
+//! The official command line client, unchanged, against the stand-in. It always exits with 0, so the tests check its
+//! output and its requests.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Client {
         Self { server, home: tempfile::tempdir().unwrap(), seen: 0 }
     }
 
-    /// What a command prints, and the calls that it made but for the two that come before any command.
+    /// The output of a command, and its calls except for the two that precede every command.
     async fn run(&mut self, arguments: &[&str]) -> (String, Vec<Call>) {
         let program = std::env::var("STOKE_TEST_VASTAI").expect("`make test` names the client of Vast.ai");
         let home = self.home.path();
@@ -52,14 +52,14 @@ impl Client {
         (text.into_owned(), new)
     }
 
-    /// A command that prints JSON and makes one call.
+    /// Runs a command that prints JSON and makes one call.
     async fn json(&mut self, arguments: &[&str]) -> (Value, Call) {
         let (text, mut calls) = self.run(&[arguments, &["--raw"]].concat()).await;
         assert_eq!(calls.len(), 1, "{calls:?}\n{text}");
         (serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")), calls.remove(0))
     }
 
-    /// A command that changes something by one call, which is answered well.
+    /// Runs a command that changes something with one successful call.
     async fn does(&mut self, arguments: &[&str]) -> (String, String, Value) {
         let (text, mut calls) = self.run(arguments).await;
         assert_eq!(calls.len(), 1, "{calls:?}\n{text}");

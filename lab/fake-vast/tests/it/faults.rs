@@ -1,4 +1,4 @@
-//! What goes wrong when it is told to.
+//! Faults that the stand-in injects on request.
 
 use serde_json::{Value, json};
 use stokehold_fake_vast::{Delivery, Fault, Market, Route, Rule, Settings};

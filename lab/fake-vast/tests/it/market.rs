@@ -1,4 +1,4 @@
-//! Offers, instances and what the API says of them.
+//! Offers, instances and their representation in the API.
 
 use std::collections::BTreeSet;
 

@@ -93,7 +93,7 @@ fn an_accepted_increase_is_charged_from_that_moment_on() {
     assert_eq!(market.invoice(60.0 + 2.0 * HOUR_S)[0].items.gpu, Money::from_usd(0.4 + 0.6));
 }
 
-/// What somebody does to a market.
+/// A change of a market.
 #[derive(Clone, Debug)]
 enum Deed {
     Rent { at: usize, is_bid: bool, disk: u64 },
@@ -161,7 +161,7 @@ fn enact(market: &mut Market, now_s: f64, deed: &Deed) {
     }
 }
 
-/// What the history says that everything cost.
+/// The costs of each instance according to the history.
 fn reckoned(history: &[Change], until_ms: u64) -> BTreeMap<u64, (Money, Money)> {
     let mut sums: BTreeMap<u64, (Money, Money)> = BTreeMap::new();
     let mut last: BTreeMap<u64, &Change> = BTreeMap::new();

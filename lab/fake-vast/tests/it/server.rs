@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stokehold_fake_vast::{Fault, KEY, Listing, Market, Options, Processes, Route, Rule, Server, Settings};
 
-/// A market in which everything takes milliseconds, so that the real clock does for it.
+/// A market in which everything takes milliseconds, so that it can use the real clock.
 fn quick() -> Settings {
     Settings {
         machines: 0,
@@ -142,7 +142,7 @@ async fn a_container_is_a_process_with_its_own_environment_and_its_log() {
 #[tokio::test]
 async fn a_stop_kills_everything_and_keeps_the_disk_and_a_destroy_takes_it() {
     let (server, processes, _dir) = with_processes().await;
-    // A child in a session of its own, and a shell that hears no plea.
+    // A child in a separate session, and a shell that ignores SIGTERM.
     let script = "trap '' TERM; echo x >> starts; setsid sh -c 'echo $$ > child; sleep 600' & echo $$ > pid; while :; do sleep 1; done";
     let id = rent(&server, script, &json!({})).await;
     let (pid, child) = (line(&server, &processes, id, "pid").await, line(&server, &processes, id, "child").await);
@@ -175,7 +175,7 @@ async fn a_container_that_ends_by_itself_is_exited_and_one_that_cannot_start_too
     assert!(stokehold_fake_vast::Machines::log(&*processes, id).unwrap().starts_with("cannot start the container"));
 }
 
-/// Names the folder of a process that is killed while it runs a container.
+/// Environment variable with the folder of a process that is killed while it runs a container.
 const HOLDER_DIR: &str = "STOKE_TEST_HOLDER_DIR";
 
 #[tokio::test]

@@ -1,9 +1,9 @@
-//! A market and calls on it.
+//! Helpers: a market and calls to it.
 
 use serde_json::{Value, json};
 use stokehold_fake_vast::{Answer, KEY, Listing, Market, Request, Settings};
 
-/// A market of one box with four cards, where nothing happens by itself.
+/// A market of one box with four GPUs, where nothing happens by itself.
 pub(crate) fn one_box() -> Market {
     Market::new(
         7,
@@ -23,7 +23,7 @@ pub(crate) fn search(market: &mut Market, now_s: f64, query: &Value) -> Vec<Valu
     answer.value()["offers"].as_array().unwrap().clone()
 }
 
-/// The number of an offer of so many cards.
+/// The id of an offer with this number of GPUs.
 pub(crate) fn offer_of(market: &mut Market, now_s: f64, cards: u64) -> u64 {
     let query = json!({"num_gpus": {"eq": cards}, "order": [["id", "asc"]]});
     search(market, now_s, &query)[0]["id"].as_u64().unwrap()
@@ -35,7 +35,7 @@ pub(crate) fn rent(market: &mut Market, now_s: f64, ask: u64, body: &Value) -> A
     call(market, now_s, "PUT", &format!("/api/v0/asks/{ask}/"), &whole)
 }
 
-/// Rents and says the instance.
+/// Rents an instance. Returns its id.
 pub(crate) fn rented(market: &mut Market, now_s: f64, cards: u64, body: &Value) -> u64 {
     let ask = offer_of(market, now_s, cards);
     let answer = rent(market, now_s, ask, body);

@@ -1,4 +1,4 @@
-//! The simulation as a whole, on synthetic traces: its invariants, and that recorded histories are decided again alike.
+//! The simulation as a whole on synthetic traces: its invariants, and the repeatability of recorded decisions.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 mod recorded;

@@ -1,11 +1,11 @@
-//! A simulation that writes down what was seen and decided.
+//! A simulation that records observations and decisions.
 
 use stokehold_autoscaler::simulate::trace::Job;
 use stokehold_autoscaler::simulate::{Outcome, Rules, Scaler, offers, run};
 use stokehold_autoscaler::{Observation, Plan, Planner, Policy};
 use stokehold_simulator::generate::Shape;
 
-/// What was seen and decided, round by round.
+/// Observations and decisions, round by round.
 pub(crate) type History = Vec<(Observation, Plan)>;
 
 struct Recorder {
@@ -25,7 +25,7 @@ impl Scaler for Recorder {
     }
 }
 
-/// A made-up trace's jobs of these hours, as if they were its first.
+/// The jobs of these hours of a synthetic trace, moved to its start.
 pub(crate) fn hours(shape: Shape, seed: u64, from: f64, until: f64) -> Vec<Job> {
     let mut jobs = shape.jobs(seed);
     jobs.retain(|job| (from * 3_600.0..until * 3_600.0).contains(&job.arrival_s));

@@ -1,4 +1,4 @@
-//! The live loop and the simulator share what decides: a recorded history is decided again as it was.
+//! The live loop and the simulator share the decision code: replaying a recorded history yields the same decisions.
 
 use stokehold_autoscaler::simulate::{Rules, replay};
 use stokehold_autoscaler::{Action, Planner, Policy};

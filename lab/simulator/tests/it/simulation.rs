@@ -1,4 +1,4 @@
-//! Hours of made-up traces, simulated with what decides live.
+//! Hours of synthetic traces, simulated with the live decision code.
 
 use stokehold_autoscaler::simulate::Rules;
 use stokehold_autoscaler::simulate::trace::{Job, Priority};
@@ -7,7 +7,7 @@ use stokehold_simulator::generate::Shape;
 
 use crate::recorded::{History, hours, simulated};
 
-/// A morning hour of each shape; the shortest has no more.
+/// A morning hour of each shape; the shortest trace has no more.
 fn hour(shape: Shape) -> Vec<Job> {
     let from = if shape == Shape::Rush { 0.0 } else { 9.0 };
     hours(shape, 5, from, from + 1.0)
@@ -17,7 +17,7 @@ fn rules(shape: Shape) -> Rules {
     Rules { share_gb: shape.settings().share_gb, ..Rules::default() }
 }
 
-/// Whatever was seen, every job that came waits, runs or has ended; the simulation is over when the last has.
+/// At every observation, every job that has arrived waits, runs or has ended; the simulation ends with the last job.
 fn assert_no_job_is_lost(history: &History, jobs: &[Job], told: &str) {
     for (seen, _) in history {
         let sum = |of: &dyn Fn(&stokehold_autoscaler::Endpoint) -> u64| seen.endpoints.iter().map(of).sum::<u64>();
@@ -53,7 +53,7 @@ fn every_job_is_served() {
     }
 }
 
-/// What a machine costs an hour in this phase, where no resume finds its card taken.
+/// The hourly cost of a machine in this phase, if no resume finds its GPU taken.
 fn usd_per_hour(machine: &Machine) -> f64 {
     let price = match machine.phase {
         Phase::Booting | Phase::Ready | Phase::Draining | Phase::Resuming => machine.usd_per_hour,
@@ -68,7 +68,7 @@ fn the_bill_is_what_the_machines_that_were_seen_cost() {
         let jobs = hour(shape);
         let rules = Rules { resume_taken: 0.0, ..rules(shape) };
         let (outcome, history) = simulated(&jobs, &rules, &Policy::default());
-        // What is decided at one look holds until the next.
+        // A decision applies until the next observation.
         let between = |pair: &[(Observation, _)]| {
             let hours = (pair[1].0.at_s - pair[0].0.at_s) / 3_600.0;
             hours * pair[1].0.machines.iter().map(usd_per_hour).sum::<f64>()
@@ -83,7 +83,7 @@ fn the_bill_is_what_the_machines_that_were_seen_cost() {
 fn an_hour_after_the_last_job_nothing_is_on() {
     for shape in Shape::ALL {
         let mut jobs = hour(shape);
-        // One that comes the next day keeps the simulation going.
+        // A job on the next day keeps the simulation going.
         let last_s = 86_400.0;
         jobs.push(Job { arrival_s: last_s, ..jobs[0].clone() });
         let (_, history) = simulated(&jobs, &rules(shape), &Policy::default());
@@ -102,8 +102,8 @@ fn an_hour_after_the_last_job_nothing_is_on() {
 
 #[test]
 fn where_nobody_may_be_idle_for_long_a_burst_leaves_nothing_behind() {
-    // Three hundred jobs of two seconds at once, for four models, and a straggler every fifteen seconds for a while;
-    // the next day one more.
+    // Three hundred jobs of two seconds at once, for four models, then a straggler every fifteen seconds for a while;
+    // on the next day one more.
     let job = |arrival_s: f64, n: u32| Job {
         arrival_s,
         endpoint: Name::from(format!("m{}", n % 4)),
@@ -119,7 +119,7 @@ fn where_nobody_may_be_idle_for_long_a_burst_leaves_nothing_behind() {
         let (outcome, history) = simulated(&jobs, &Rules::default(), &policy);
         assert_no_job_is_lost(&history, &jobs, "a burst");
         let began_s = history[0].0.at_s;
-        // Seconds for which something was on, from the burst until the stragglers, and from the last of them until the
+        // Seconds for which a machine was on, from the burst until the stragglers, and from the last of them until the
         // next day.
         let on_until = |from_s: f64, until_s: f64| {
             let seen =
@@ -158,7 +158,7 @@ fn models_side_by_side_never_take_more_than_a_card_has() {
 
 #[test]
 fn jobs_of_machines_that_are_taken_away_end_elsewhere() {
-    // Batch alone, so that machines that may be lost are good enough; lost twice an hour, at a fifth of the price.
+    // Batch only, so that interruptible machines suffice; they are lost twice an hour, at a fifth of the price.
     let jobs = hours(Shape::Tasks, 5, 0.0, 24.0);
     let rules = Rules { has_interruptible: true, interruptible: Some((0.2, 2.0)), ..rules(Shape::Tasks) };
     let (outcome, history) = simulated(&jobs, &rules, &Policy { may_bid: true, ..Policy::default() });
