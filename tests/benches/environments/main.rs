@@ -1,5 +1,5 @@
-//! `make bench-environments`: how soon a worker that has an endpoint's environment gives its first result, and what an endpoint costs whose
-//! requirements are mostly those of another. `--json` prints one document.
+//! `make bench-environments`: the time until the first result on a worker that has an endpoint's environment, and the
+//! cost of an endpoint that shares most requirements with another. `--json` prints one document.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -20,10 +20,10 @@ use stokehold_tests::stack::{Stack, StackOptions, Worker};
 
 const ROUNDS: usize = 3;
 
-/// Of this repository's examples, the one with weights: 3 packages, 170 MB.
+/// The example of this repository with weights: 3 packages, 170 MB.
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sdk/examples/embed");
 
-/// One package more.
+/// One additional package.
 const MORE: &str =
     "\nsix==1.17.0 \\\n    --hash=sha256:4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274\n";
 
@@ -78,20 +78,20 @@ struct Bench {
 }
 
 struct Job {
-    /// From the submit to the result.
+    /// Time from the submit to the result.
     took_s: f64,
     timing: Value,
 }
 
 impl Job {
-    /// A part of its timing, seconds.
+    /// A phase of its timing, seconds.
     fn of(&self, part: &str) -> f64 {
         self.timing[part].as_f64().unwrap_or_default() / 1e3
     }
 }
 
 impl Bench {
-    /// One that shuts its handlers in, as by default.
+    /// A worker that sandboxes its handlers, as by default.
     fn worker(&self, name: &str, cache: &Path) -> Worker {
         self.stack.start_worker(name, &[("STOKE_CACHE_DIR", &cache.to_string_lossy()), ("STOKE_SANDBOX", "auto")])
     }
@@ -110,7 +110,7 @@ impl Bench {
         Ok(Job { took_s: started.elapsed().as_secs_f64(), timing: job["timing"].take() })
     }
 
-    /// Waits for a worker: that it starts is no part of what is measured.
+    /// Waits for a worker: its start is not part of the measurement.
     async fn joined(&self) -> anyhow::Result<()> {
         loop {
             let workers = self.get("/v1/workers").await?;
@@ -127,7 +127,7 @@ impl Bench {
     }
 }
 
-/// The example with a requirement more; the number makes each round's environment its own.
+/// The example with one more requirement; the number makes each round's environment unique.
 fn more(folder: &Path, number: usize) -> anyhow::Result<String> {
     fs::create_dir_all(folder)?;
     fs::copy(Path::new(EXAMPLE).join("main.py"), folder.join("main.py"))?;
@@ -137,7 +137,7 @@ fn more(folder: &Path, number: usize) -> anyhow::Result<String> {
     Ok(folder.to_string_lossy().into_owned())
 }
 
-/// What a folder takes of the disk; a file with several names takes it once.
+/// Disk usage of a folder; a file with several names counts once.
 fn bytes(folder: &Path) -> u64 {
     let (mut files, mut folders) = (HashMap::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {

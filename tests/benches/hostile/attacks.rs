@@ -1,4 +1,4 @@
-//! Clients that mean ill. They live on a thread of their own, so that the healthy one does not wait for them in this process.
+//! Attacking clients. They run on a separate thread, so that the healthy client does not wait for them in this process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use tokio::time::{Instant, sleep};
 
 use crate::PATIENCE;
 
-/// One is cut and comes back after this long.
+/// Pause before a disconnected client returns.
 const COME_BACK: Duration = Duration::from_secs(1);
 
-/// Between two bytes of what comes slowly.
+/// Interval between two bytes of a slow client.
 const DRIP: Duration = Duration::from_secs(1);
 
-/// Connections from one source address: its ports are not endless.
+/// Connections per source address, whose ports are limited.
 const PER_ADDRESS: usize = 250;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
-    /// Says nothing.
+    /// Sends nothing.
     Idle,
     /// Sends a head that never ends.
     SlowHead,
-    /// Sends a body a byte a second, with a good token.
+    /// Sends a body with a valid token, one byte per second.
     SlowBody,
-    /// Asks for a lot and takes none of it.
+    /// Requests a lot and reads none of it.
     Unread,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Attack {
     pub(crate) kinds: Vec<(Kind, usize)>,
 }
 
-/// Whom they attack, and with what.
+/// The target and the credentials.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
@@ -47,7 +47,7 @@ pub(crate) struct Target {
     pub(crate) job: String,
 }
 
-/// An attack under way.
+/// An attack in progress.
 pub(crate) struct Attackers {
     open: Arc<AtomicUsize>,
     wanted: usize,
@@ -76,7 +76,7 @@ impl Attackers {
         Self { open, wanted, stop, thread }
     }
 
-    /// Waits until nearly all are connected; where the house is full, the last of them come and go.
+    /// Waits until nearly all are connected; when all connections are taken, the last of them come and go.
     pub(crate) async fn settle(&self) {
         let patience = Instant::now() + PATIENCE;
         while self.open.load(Ordering::SeqCst) < self.wanted * 9 / 10 && Instant::now() < patience {
@@ -85,7 +85,7 @@ impl Attackers {
         eprintln!("  {} of {} connected", self.open.load(Ordering::SeqCst), self.wanted);
     }
 
-    /// Ends all of them, and lets the API notice.
+    /// Stops all of them, and waits until the API has noticed.
     pub(crate) async fn stop(self) {
         let _ = self.stop.send(true);
         self.thread.join().unwrap();
@@ -94,7 +94,7 @@ impl Attackers {
 }
 
 async fn attacker(number: usize, kind: Kind, target: Arc<Target>, open: Arc<AtomicUsize>) {
-    // Not all in one moment: that would be another attack.
+    // Not all at one moment: that would be another attack.
     sleep(Duration::from_micros(200) * u32::try_from(number).unwrap()).await;
     loop {
         if let Ok(stream) = connect(number, kind, target.address).await {
@@ -117,7 +117,7 @@ async fn connect(number: usize, kind: Kind, address: SocketAddr) -> std::io::Res
     socket.connect(address).await
 }
 
-/// Until the API has had enough.
+/// Misbehaves until the API disconnects the client.
 async fn misbehave(number: usize, kind: Kind, mut stream: TcpStream, target: &Target) -> std::io::Result<()> {
     let Target { token, job, .. } = target;
     match kind {

@@ -1,4 +1,5 @@
-//! A client that means well: an even load, each latency counted from when its request was due.
+//! A well-behaved client: a constant rate of requests; each latency is measured from the time at which its request was
+//! due.
 
 use std::time::Duration;
 
@@ -14,16 +15,16 @@ const RATE_PER_S: u32 = 200;
 const REQUESTS: u32 = 1_000;
 
 pub(crate) struct Healthy {
-    /// Keeps its connections.
+    /// A client that keeps its connections.
     kept: reqwest::Client,
-    /// Makes a new one for each request.
+    /// A client that opens a connection for each request.
     fresh: reqwest::Client,
     url: String,
     token: String,
     job: String,
 }
 
-/// What it saw in some seconds.
+/// The measurements of some seconds.
 pub(crate) struct Slice {
     pub(crate) p99_ms: f64,
     pub(crate) failed: usize,
@@ -40,12 +41,12 @@ impl Healthy {
         Ok(healthy)
     }
 
-    /// A job that has not ended and will not.
+    /// A job that has not ended and never will.
     pub(crate) fn job(&self) -> String {
         self.job.clone()
     }
 
-    /// Some seconds of its life. Every other request opens a connection, every fourth submits a job, the others look at one.
+    /// Runs for some seconds. Every other request opens a connection, every fourth submits a job, the others read one.
     pub(crate) async fn slice(&self) -> anyhow::Result<Slice> {
         let start = Instant::now() + Duration::from_millis(10);
         let all: FuturesUnordered<_> = (0..REQUESTS)

@@ -1,7 +1,7 @@
-//! `make hostile`: what a healthy client notices while others misbehave.
+//! `make hostile`: the latency of a healthy client while others misbehave.
 //!
-//! Slices without and with an attack alternate; the figure of an attack is the median of a healthy client's p99s under it over the
-//! median of those without. `--json` prints one document.
+//! Slices without and with an attack alternate. The result of an attack is the median of a healthy client's p99s during
+//! it, divided by the median of those without. `--json` prints one document.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ use crate::healthy::Healthy;
 
 const ROUNDS: usize = 5;
 
-/// A healthy client's p99 may grow to this under attack.
+/// Maximum ratio of a healthy client's p99 under attack.
 const RATIO_MAX: f64 = 2.0;
 
 #[tokio::main(flavor = "current_thread")]
@@ -35,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
 
     let dir = tempfile::tempdir()?;
-    // Without workers nothing but the API answers for what is measured.
+    // Without workers, the measurement depends only on the API.
     let args = ["--workers", "0", "--durability", "standard"].map(str::to_owned).to_vec();
     let stack = Stack::start(&dir.path().join("stack"), &StackOptions { args, env: vec![] });
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../sdk/examples/echo");
@@ -122,5 +122,5 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// What both sides give up after.
+/// Timeout of both sides.
 const PATIENCE: Duration = Duration::from_secs(30);

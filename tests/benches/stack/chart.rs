@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::table::thousands;
 
-/// One system's values, one per series; what was not measured is absent.
+/// Values of one system, one per series; missing measurements are absent.
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) values: Vec<Option<f64>>,
@@ -14,7 +14,7 @@ pub(crate) struct Chart<'a> {
     pub(crate) title: &'a str,
     pub(crate) series: &'a [&'a str],
     pub(crate) rows: Vec<Row>,
-    /// Of the values that are told.
+    /// Number of printed digits.
     pub(crate) digits: usize,
 }
 
@@ -31,7 +31,7 @@ const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#1f2328}.title{fon
                      @media(prefers-color-scheme:dark){text{fill:#f0f6fc}.quiet{fill:#9198a1}}";
 
 impl Chart<'_> {
-    /// A bar for each value, side by side.
+    /// Draws a bar for each value, side by side.
     pub(crate) fn grouped(&self) -> String {
         let longest = self.rows.iter().flat_map(|row| row.values.iter().flatten()).copied().fold(0.0, f64::max);
         let row_height = BAR * self.series.len() as f64 + GAP;
@@ -50,7 +50,7 @@ impl Chart<'_> {
         })
     }
 
-    /// One bar for each row, its values one behind the other.
+    /// Draws one bar for each row, with its values one behind the other.
     pub(crate) fn stacked(&self) -> String {
         let sum = |row: &Row| row.values.iter().flatten().sum::<f64>();
         let longest = self.rows.iter().map(sum).fold(0.0, f64::max);
@@ -67,7 +67,7 @@ impl Chart<'_> {
         })
     }
 
-    /// A dot for each value on an axis that grows tenfold from line to line, for values of many sizes.
+    /// Draws a dot for each value on a logarithmic axis, for values of many sizes.
     pub(crate) fn dots(&self) -> String {
         let values =
             || self.rows.iter().flat_map(|row| row.values.iter().flatten()).copied().filter(|value| *value > 0.0);
@@ -114,7 +114,7 @@ impl Chart<'_> {
         for (n, series) in self.series.iter().enumerate() {
             rect(&mut svg, x, 28.0, 12.0, n);
             label(&mut svg, x + 18.0, 28.0, series);
-            // As wide as the letters are on average, and room between two.
+            // The average width of the letters, and a gap.
             x += 7.2_f64.mul_add(series.len() as f64, 44.0);
         }
         svg.push_str("<!-- axis -->");

@@ -1,4 +1,4 @@
-//! What becomes of jobs whose worker is killed, with the settings that a system has by itself.
+//! Outcome of jobs whose worker is killed, with the default settings of a system.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,13 +10,13 @@ use crate::program::{How, Job};
 use crate::system::System;
 
 const JOBS: usize = 1_000;
-/// Jobs started when the worker is killed.
+/// Number of started jobs at each kill of the worker.
 const KILLS: [usize; 3] = [200, 400, 600];
-/// At once at most, so that the jobs last long enough to be hit three times.
+/// Maximum number of concurrent jobs, so that the jobs last long enough for three kills.
 const CONCURRENCY_MAX: usize = 20;
-/// From the last restart. Our lease of 30 s and as much again.
+/// Time from the last restart: our lease of 30 s and as much again.
 const WATCH: Duration = Duration::from_secs(60);
-/// Until the next kill.
+/// Maximum time until the next kill.
 const KILL_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) async fn measure(spec: &Spec) -> anyhow::Result<Crash> {
@@ -35,7 +35,7 @@ pub(crate) async fn measure(spec: &Spec) -> anyhow::Result<Crash> {
     }
     let restarted = Instant::now();
     let mut done_s = None;
-    // To the end of the watch, unless nothing is left that could still happen.
+    // Until the end of the watch, or until nothing more can happen.
     while restarted.elapsed() < WATCH {
         if done_s.is_none() && Journal::read(&system)?.ended() == JOBS {
             done_s = Some(restarted.elapsed().as_secs_f64());
@@ -56,7 +56,7 @@ pub(crate) async fn measure(spec: &Spec) -> anyhow::Result<Crash> {
     })
 }
 
-/// What the handlers wrote: starts and ends of each job.
+/// The handlers' records: starts and ends of each job.
 struct Journal {
     jobs: BTreeMap<usize, (usize, usize)>,
 }
@@ -86,7 +86,7 @@ impl Journal {
         self.jobs.values().filter(|(_, ends)| *ends > 0).count()
     }
 
-    /// Jobs whose last start has no end, each with how often it was started: one that nobody takes up again is cut off once.
+    /// Jobs whose last start has no end, each with its number of starts: a job that is never resumed is cut off once.
     fn cut_off(&self) -> impl Iterator<Item = (usize, usize)> {
         self.jobs.iter().filter(|(_, (starts, ends))| starts > ends).map(|(job, (starts, _))| (*job, *starts))
     }

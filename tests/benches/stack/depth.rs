@@ -1,4 +1,4 @@
-//! Does a job get dearer when more of them wait?
+//! Cost of a job by the number of waiting jobs.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use crate::peers::Spec;
 use crate::program::{How, Job};
 use crate::system::System;
 
-/// Jobs queued. The second is what the others are compared with: 2,000 are over before a worker is warm.
+/// Numbers of queued jobs. The second is the reference for the others: 2,000 jobs end before a worker is warm.
 pub(crate) const DEPTHS: [usize; 4] = [2_000, 10_000, 200_000, 1_000_000];
 
-/// Of each depth this many jobs are measured, once a worker that has just started has done some.
+/// Number of measured jobs at each depth, after a newly started worker has run some.
 const MEASURED: usize = 20_000;
 
-/// A system that needs longer to fill a queue is not asked to.
+/// Maximum time to fill a queue; slower systems skip that depth.
 const FILL_MAX: Duration = Duration::from_secs(120);
 
 pub(crate) async fn measure(spec: &Spec, figures: &mut Figures) {
@@ -40,7 +40,8 @@ async fn at(spec: &Spec, depth: usize, figures: &mut Figures) -> anyhow::Result<
             expected.as_secs_f64()
         );
     }
-    // A rewrite of the append-only file is one child process, whose CPU counts when it ends: what the filling began is not the drain's.
+    // A rewrite of the append-only file is one child process, whose CPU time counts when it ends: a rewrite begun by
+    // the filling does not belong to the drain.
     system.written().await?;
     let measured = MEASURED.min(depth * 7 / 10);
     let warm = (depth / 10).min(2_000);

@@ -39,7 +39,7 @@ pub(crate) fn write(json: &Path) -> anyhow::Result<()> {
 }
 
 fn draw(run: &Run) -> Vec<(&'static str, String)> {
-    // The floor is many times what any of them does: it would make the rest unreadable.
+    // The floor is many times faster than all others: it would make the rest unreadable.
     let rows = |values: &dyn Fn(&Figures) -> Vec<Option<f64>>| -> Vec<Row> {
         let systems = order(run).into_iter().filter(|(name, _)| *name != "raw");
         systems.map(|(name, figures)| Row { name: name.to_owned(), values: values(figures) }).collect()

@@ -1,4 +1,4 @@
-//! The goals, as ratios within one run. They are told, never asserted: a shared machine decides some of them.
+//! Goals, as ratios within one run. They are printed, never asserted, because a shared machine decides some of them.
 
 use crate::measure::Figures;
 use crate::run::Run;

@@ -1,9 +1,9 @@
-//! `make bench`: what the stack does, beside other job queues and a raw Redis-streams loop, in one run.
+//! `make bench`: the stack, other job queues and a raw Redis-streams loop, measured in one run.
 //!
-//! Every system has a fresh Redis of its own, equally durable, and is driven the same way: a client program that the harness talks to
-//! line by line, and workers that it pauses, counts the CPU time of, and kills. `lab/peers/README.md` says how one is added.
-//! Figures are medians of several rounds. Nothing here asserts a time: the machine is shared, and only ratios within one run mean
-//! anything.
+//! Every system has a separate new Redis, equally durable, and is driven in the same way: by a client program with a
+//! line protocol, and workers that the harness pauses, kills, and whose CPU time it counts. `lab/peers/README.md`
+//! describes how to add one. Results are medians of several rounds. Nothing here asserts a time: the machine is shared,
+//! and only ratios within one run are meaningful.
 #![allow(
     missing_docs,
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What is measured, and how several rounds become one figure.
+//! The measurements, and how several rounds become one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use stokehold_tests::process;
 
-/// One system's figures. What was not measured is absent.
+/// Measurements of one system. Missing measurements are absent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Figures {
-    /// What it is: language, package, version.
+    /// Description: language, package, version.
     pub(crate) about: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) submit_single_per_s: Option<f64>,
-    /// 64 submits under way at a time.
+    /// With 64 submits in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) submit_concurrent_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -23,10 +23,10 @@ pub(crate) struct Figures {
     pub(crate) drain_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) drain2_per_s: Option<f64>,
-    /// During the drain with one worker, by part.
+    /// During the drain with one worker, by process.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) cpu_s_per_1000: BTreeMap<String, f64>,
-    /// During the submits one by one, by part; the client among them.
+    /// During the submits one by one, by process, including the client.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) submit_cpu_s_per_1000: BTreeMap<String, f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,10 +35,10 @@ pub(crate) struct Figures {
     pub(crate) redis_bytes_per_job: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) redis_bytes_per_finished_job: Option<f64>,
-    /// By jobs queued.
+    /// By number of queued jobs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) depth_drain_per_s: BTreeMap<usize, f64>,
-    /// By jobs queued, all parts.
+    /// By number of queued jobs, all processes.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) depth_cpu_s_per_1000: BTreeMap<usize, f64>,
     /// The queue alone, 60,000 jobs in as many lanes.
@@ -53,7 +53,7 @@ pub(crate) struct Figures {
     pub(crate) narrow_cpu_s_per_1000: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) crash: Option<Crash>,
-    /// What could not be measured, and why.
+    /// Failed measurements with their reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) failed: Vec<String>,
 }
@@ -69,12 +69,12 @@ pub(crate) struct RoundTrip {
 /// Three kill -9 of the whole worker during 1,000 jobs of 5 ms.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Crash {
-    /// Running at the three moments.
+    /// Jobs that ran at the three kills.
     pub(crate) hit: usize,
     pub(crate) unfinished: usize,
     pub(crate) started_twice: usize,
     pub(crate) effects_twice: usize,
-    /// From the last restart to the last job's effect; absent when that did not come within the watch.
+    /// Time from the last restart to the last job's effect; absent if that did not occur within the watch.
     pub(crate) done_s: Option<f64>,
     pub(crate) watched_s: f64,
 }
@@ -93,7 +93,7 @@ impl Figures {
         (!self.cpu_s_per_1000.is_empty()).then(|| self.cpu_s_per_1000.values().sum())
     }
 
-    /// The median of each figure over the rounds. What is measured once is left for the caller.
+    /// The median of each measurement over the rounds. Measurements that are taken once are left to the caller.
     pub(crate) fn medians(rounds: &[Self]) -> Self {
         let of = |figure: &dyn Fn(&Self) -> Option<f64>| median(rounds.iter().filter_map(figure).collect());
         let rtt = |part: &dyn Fn(RoundTrip) -> f64| median(rounds.iter().filter_map(|f| f.rtt_ms.map(part)).collect());
@@ -136,18 +136,18 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// How many of `count` things a second.
+/// Rate per second of `count` things.
 pub(crate) fn rate(count: usize, took: Duration) -> f64 {
     count as f64 / took.as_secs_f64()
 }
 
-/// CPU seconds by part between two looks.
+/// CPU seconds by process group between two readings.
 pub(crate) struct CpuWatch {
     parts: Vec<(&'static str, u32, f64)>,
 }
 
 impl CpuWatch {
-    /// Starts watching these processes, several of which may be the same part.
+    /// Starts counting for these processes, several of which may belong to the same group.
     pub(crate) fn start(processes: Vec<(&'static str, u32)>) -> Self {
         let parts = processes.into_iter().map(|(part, pid)| (part, pid, process::cpu_s(pid))).collect();
         Self { parts }

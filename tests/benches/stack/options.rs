@@ -1,21 +1,21 @@
-//! What a run is asked to do, by environment variables: `cargo bench` hands a harness arguments of its own.
+//! Options of a run, from environment variables, because `cargo bench` passes its own arguments to a harness.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 
-/// The parts of a run. Those of a round are repeated and their medians taken; the others are done once.
+/// The parts of a run. Parts of a round are repeated and their medians taken; the others run once.
 pub(crate) const PARTS: [&str; 6] = ["submit", "drain", "round_trip", "crash", "depth", "width"];
 
 pub(crate) struct Options {
-    /// `BENCH_ONLY`: which parts, all when absent.
+    /// `BENCH_ONLY`: the parts to run; default: all.
     parts: BTreeSet<String>,
-    /// `BENCH_SYSTEMS`: which systems, all when absent.
+    /// `BENCH_SYSTEMS`: the systems to measure; default: all.
     systems: BTreeSet<String>,
-    /// `BENCH_ROUNDS`: 5 when absent.
+    /// `BENCH_ROUNDS`: number of rounds; default: 5.
     pub(crate) rounds: usize,
-    /// `BENCH_JSON`: where the figures go as well.
+    /// `BENCH_JSON`: a file for the results.
     pub(crate) json: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! What there is to measure: our own system, the raw loop, and a folder per peer under `lab/peers`.
+//! The systems to measure: Stokehold, the raw loop, and a folder per peer under `lab/peers`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,19 +13,19 @@ pub(crate) struct Spec {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) client: Program,
-    /// Commands whose numeric answers add up to the jobs that have not ended.
+    /// Commands whose numeric replies add up to the number of jobs that have not ended.
     pub(crate) open: Vec<Vec<String>>,
-    /// How many jobs a drain has: some seconds of work.
+    /// Number of jobs of a drain: some seconds of work.
     pub(crate) drain_jobs: usize,
-    /// What is said about it beside its name.
+    /// Description beside its name.
     pub(crate) about: String,
-    /// Whether it promises to run every job: the raw loop does not.
+    /// Whether it guarantees to run every job: the raw loop does not.
     pub(crate) recovers: bool,
 }
 
 pub(crate) enum Kind {
     Stokehold,
-    /// Its workers are programs.
+    /// A system whose workers are programs.
     Peer {
         worker: Program,
         ready: String,
@@ -47,7 +47,7 @@ struct Manifest {
     drain_jobs: usize,
 }
 
-/// Ours, the floor, then the peers by name.
+/// Stokehold, the floor, then the peers by name.
 pub(crate) fn all() -> anyhow::Result<Vec<Spec>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/peers");
     let mut specs = vec![stokehold()?, raw()?];
@@ -64,7 +64,7 @@ pub(crate) fn all() -> anyhow::Result<Vec<Spec>> {
 fn peer(root: &Path, folder: &Path) -> anyhow::Result<Spec> {
     let manifest: Manifest = toml::from_str(&fs::read_to_string(folder.join("peer.toml"))?)?;
     let name = folder.file_name().context("a folder has a name")?.to_string_lossy().into_owned();
-    // Where `make` put the peers' Python packages; Node finds its own beside the program.
+    // The folder of the peers' Python packages that `make` has installed; Node finds its own beside the program.
     let bin = std::env::var("STOKE_BENCH_PEERS_BIN").unwrap_or_default();
     let version = version(&bin, folder, &manifest);
     let env = vec![("PYTHONPATH".to_owned(), format!("{}:{}", root.join("lib").display(), folder.display()))];
@@ -92,7 +92,7 @@ fn peer(root: &Path, folder: &Path) -> anyhow::Result<Spec> {
     })
 }
 
-/// The version that is installed, as its packages say.
+/// The installed version according to its packages.
 fn version(bin: &str, folder: &Path, manifest: &Manifest) -> String {
     let read = || -> anyhow::Result<String> {
         if manifest.language == "Python" {

@@ -1,8 +1,9 @@
-//! `make profile`: where the CPU time of a drain and of a bulk submit goes, as a flame graph for each part.
+//! `make profile`: the distribution of CPU time of a drain and of a bulk submit, as a flame graph for each process
+//! group.
 //!
-//! `perf` samples the part's processes 997 times a second of CPU time and unwinds with the debug information that release builds have;
-//! the runner's graph shows the interpreter's functions, not the handler's. Sampling costs about as much as the work: read shares here,
-//! and seconds in `make bench`.
+//! `perf` samples the group's processes 997 times per second of CPU time and unwinds with the debug information of
+//! release builds. The runner's graph shows the interpreter's functions, not the handler's. Sampling costs about as
+//! much as the work: read shares here, and seconds in `make bench`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use crate::system::System;
 
 const JOBS: usize = 20_000;
 const PARTS: [&str; 4] = ["api", "worker", "runner", "redis"];
-/// Until perf has opened its events and written the head of its file.
+/// Maximum time until perf has opened its events and written the head of its file.
 const ATTACH_MAX: Duration = Duration::from_secs(20);
 
 pub(crate) async fn record(spec: &Spec) -> anyhow::Result<()> {
@@ -73,7 +74,7 @@ fn attach(system: &System<'_>, parts: &[&str], dir: &Path, during: &str) -> anyh
     Ok(recorders)
 }
 
-/// Ends the recording and draws it.
+/// Ends the recording and draws the graphs.
 fn graphs(recorders: Vec<Recorder>, out: &Path) -> anyhow::Result<()> {
     let mut drawn = vec![];
     for mut recorder in recorders {
@@ -105,7 +106,7 @@ fn pipe(command: &mut Command) -> anyhow::Result<Child> {
     command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().with_context(|| format!("cannot start {name:?}"))
 }
 
-/// Where `make` puts what draws.
+/// The path of a drawing tool that `make` has installed.
 fn tool(name: &str) -> Command {
     Command::new(std::env::var_os("STOKE_TOOLS_BIN").map_or_else(|| name.into(), |bin| Path::new(&bin).join(name)))
 }

@@ -1,4 +1,5 @@
-//! A system's programs: the client, which the harness talks to line by line, and workers, which it pauses and kills.
+//! The programs of a system: the client, which the harness controls line by line, and workers, which it pauses and
+//! kills.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,12 +12,12 @@ use stokehold_tests::process;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// The longest a client may take to come up or to answer one request.
+/// Timeout for the start of a client, and for each of its replies.
 const ANSWER_MAX: Duration = Duration::from_secs(180);
-/// The longest a worker may take until it says that it is ready.
+/// Timeout until a worker is ready.
 const READY_MAX: Duration = Duration::from_secs(60);
 
-/// A program to start: its words, where, with what environment.
+/// A program to start: its words, folder and environment.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) words: Vec<String>,
@@ -38,15 +39,15 @@ impl Program {
 /// How jobs are submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
-    /// The next once the one before is acknowledged.
+    /// The next job is sent once the previous one is acknowledged.
     One,
     /// 64 at a time.
     Many,
-    /// As many in a call as the system takes, up to 1,000.
+    /// As many per call as the system accepts, up to 1,000.
     Bulk,
 }
 
-/// Which job.
+/// Kind of job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Job {
     /// Does nothing: 194 bytes in, 55 bytes out.
@@ -80,7 +81,7 @@ impl Client {
         self.child.id()
     }
 
-    /// Submits so many jobs; how long that took.
+    /// Submits `count` jobs. Returns the duration.
     pub(crate) async fn submit(&mut self, how: How, job: Job, count: usize) -> anyhow::Result<Duration> {
         let how = match how {
             How::One => "one",
@@ -96,7 +97,7 @@ impl Client {
         Ok(start.elapsed())
     }
 
-    /// Submits jobs one at a time and waits for each result: the milliseconds of each.
+    /// Submits jobs one at a time and waits for each result. Returns the milliseconds of each.
     pub(crate) async fn round_trips(&mut self, count: usize) -> anyhow::Result<Vec<f64>> {
         let answer = self.ask(&format!("round_trips {count}")).await?;
         answer.split_whitespace().map(|sample| sample.parse().context("a sample is no number")).collect()
@@ -126,7 +127,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts one and waits until its output holds `ready`.
+    /// Starts one and waits until its output contains `ready`.
     pub(crate) async fn start(
         program: &Program,
         env: &[(&str, String)],
@@ -165,12 +166,12 @@ impl Worker {
 
     pub(crate) fn signal(&self, what: Signal) {
         for (pid, _) in self.processes() {
-            // One of them may have ended since we looked.
+            // One of them may have ended since the listing.
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.cast_signed()), what);
         }
     }
 
-    /// kill -9 of all of it at one moment: stopped first, so that no half of it sees the other die.
+    /// kill -9 of all of its processes at one moment: they are stopped first, so that none of them sees another die.
     pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
         self.signal(Signal::SIGSTOP);
         self.signal(Signal::SIGKILL);

@@ -5,7 +5,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 pub(crate) use crate::program::{How, Job};
 
-/// How many submits are under way at a time.
+/// Number of submits in flight.
 pub(crate) const SUBMITTERS: usize = 64;
 
 /// 194 bytes as JSON.

@@ -1,5 +1,5 @@
-//! The floor: the least that a job queue on Redis streams has to do, one field per entry, the result kept in a key. It promises
-//! nothing: what a killed worker had read stays unread.
+//! The floor: the minimum work of a job queue on Redis streams, one field per entry, with the result in a key. It
+//! guarantees nothing: entries read by a killed worker are never processed.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ const RESULT: &str = r#"{"ok":true,"note":"yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy"}"
 
 async fn connect() -> anyhow::Result<MultiplexedConnection> {
     let client = redis::Client::open(std::env::var("BENCH_REDIS_URL")?)?;
-    // Blocking reads wait as long as they like.
+    // Blocking reads have no timeout.
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
 }
@@ -78,7 +78,7 @@ impl Add for MultiplexedConnection {
 
 pub(crate) async fn worker() -> anyhow::Result<()> {
     let mut redis = connect().await?;
-    // The second worker finds the group there.
+    // The second worker finds an existing group.
     let _: redis::RedisResult<()> = redis.xgroup_create_mkstream("raw:q", "g", "0").await;
     let name = std::process::id().to_string();
     let options = StreamReadOptions::default().group("g", name).count(BATCH).block(5_000);

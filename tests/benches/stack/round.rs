@@ -1,4 +1,4 @@
-//! What is measured of every system in every round.
+//! The measurements of every system in every round.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ const SINGLES: usize = 2_000;
 const CONCURRENT: usize = 5_000;
 const ROUND_TRIPS: usize = 300;
 
-/// Measures what it can; what failed is said in the figures.
+/// Measures everything possible; failures are recorded in the result.
 pub(crate) async fn measure(spec: &Spec, options: &Options) -> Figures {
     let mut figures = Figures::default();
     if let Err(error) = run(spec, options, &mut figures).await {
@@ -40,7 +40,7 @@ async fn run(spec: &Spec, options: &Options, figures: &mut Figures) -> anyhow::R
     Ok(())
 }
 
-/// The workers stand still meanwhile: this is about the way in.
+/// Measures submits while the workers are paused.
 async fn submit(system: &mut System<'_>, figures: &mut Figures) -> anyhow::Result<()> {
     system.pause(true);
     let (cpu, client_cpu) = (system.cpu(), system.client_cpu());
@@ -67,7 +67,7 @@ async fn drain(system: &mut System<'_>, jobs: usize, figures: &mut Figures) -> a
     Ok(())
 }
 
-/// From a full queue to an empty one: jobs a second.
+/// Rate of a drain from a full queue to an empty one, in jobs per second.
 pub(crate) async fn drain_once(system: &mut System<'_>, jobs: usize) -> anyhow::Result<f64> {
     system.pause(true);
     system.client.submit(How::Bulk, Job::Noop, jobs).await?;

@@ -1,4 +1,4 @@
-//! A whole run: what it found, as JSON and back.
+//! A whole run and its results, to JSON and back.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,11 +17,12 @@ pub(crate) struct Run {
     pub(crate) machine: Value,
     pub(crate) rounds: usize,
     pub(crate) systems: BTreeMap<String, Figures>,
-    /// Each part, how long it took.
+    /// Duration of each part.
     pub(crate) took_s: BTreeMap<String, f64>,
 }
 
-/// Measures everything that is asked for. Systems alternate within a round, so that what the machine does meanwhile meets them all.
+/// Measures everything that is requested. Systems alternate within a round, so that other load of the machine affects
+/// all of them.
 pub(crate) async fn measure(specs: &[Spec], options: &Options) -> Run {
     let specs: Vec<&Spec> = specs.iter().filter(|spec| options.system(&spec.name)).collect();
     let mut took_s = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Stokehold as its users have it: `stoke dev` without a worker, workers beside it, and a client over HTTP.
+//! Stokehold in its usual form: `stoke dev` without a worker, workers beside it, and a client over HTTP.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use stokehold_tests::stack::Stack;
 
 use crate::protocol::{self, How, Job, Request};
 
-/// Most jobs a bulk call takes.
+/// Maximum number of jobs in a bulk call.
 const BULK_CALL: usize = 1_000;
 
 const NOOP: &str = r#"from stokehold import endpoint
@@ -21,7 +21,7 @@ def noop(text: str) -> dict:
     return {"ok": True, "note": "y" * 34}
 "#;
 
-/// One whole line or none of it: a write this small to a file opened for appending is not torn.
+/// Writes one whole line or nothing: a write this small to a file opened for appending is atomic.
 const NOTE: &str = r#"import os
 import time
 
@@ -43,7 +43,7 @@ def note(number: int) -> None:
     journal(f"end {number}")
 "#;
 
-/// Deploys the two handlers. A runner's environment is its own, so that the journal's path is in the code.
+/// Deploys the two handlers. The journal's path is in the code, because a runner does not inherit the environment.
 pub(crate) fn deploy(stack: &Stack, dir: &Path, journal: &Path) -> anyhow::Result<()> {
     let note = NOTE.replace("JOURNAL", &format!("{journal:?}"));
     for (name, code) in [("noop", NOOP), ("note", note.as_str())] {
@@ -75,7 +75,7 @@ impl Http {
         anyhow::bail!("{}: {}", answer.status(), answer.text().await?)
     }
 
-    /// One job from submit to its result, over one request.
+    /// Runs one job from submit to its result, in one request.
     async fn wait_for_job(&self, body: &Value) -> anyhow::Result<()> {
         let answer = self.request("/v1/jobs", body).header("prefer", "wait=60").send().await?;
         let job: Value = answer.error_for_status()?.json().await?;

@@ -1,4 +1,4 @@
-//! One system, running: a Redis of its own, its servers, a client, and as many workers as are asked for.
+//! One running system: a separate Redis, its servers, a client, and the requested number of workers.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,17 +17,17 @@ use crate::peers::{Kind, Spec};
 use crate::program::{Client, How, Job, Program, Worker};
 use crate::stokehold;
 
-/// What `stoke dev` gives its own Redis, so that all systems have the same one, and room for the deepest queue.
+/// The Redis settings of `stoke dev`, so that all systems have the same ones, and room for the deepest queue.
 const REDIS_SETTINGS: [&str; 6] =
     ["--hash-max-listpack-value", "1024", "--stream-node-max-entries", "16", "--maxmemory", "6gb"];
 
-/// A queue that has not become shorter for so long is stuck.
+/// Time without progress after which a queue counts as stuck.
 const STUCK: Duration = Duration::from_secs(45);
 
-/// How often a queue's length is looked at: too rarely to be a load, often enough for a drain of a second.
+/// Interval of reading a queue's length: too long to be a load, short enough for a drain of a second.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Jobs that a new worker runs before anything is measured: its handlers are loaded then, and its code compiled.
+/// Jobs that a new worker runs before a measurement, so that its handlers are loaded and its code compiled.
 const WARM_UP_JOBS: usize = 2_000;
 
 pub(crate) struct System<'a> {
@@ -44,8 +44,8 @@ pub(crate) struct System<'a> {
 }
 
 impl<'a> System<'a> {
-    /// Starts it without a worker. `concurrency_max` bounds how many jobs a peer's worker runs at once; with a bound, the peer is
-    /// asked to leave everything else as it is by default.
+    /// Starts it without a worker. `concurrency_max` limits the concurrent jobs of a peer's worker; with a limit, the
+    /// peer leaves everything else at its defaults.
     pub(crate) async fn start(spec: &'a Spec, concurrency_max: usize) -> anyhow::Result<Self> {
         let dir = meeting::folder()?;
         let redis_dir = dir.path().join("redis");
@@ -58,7 +58,7 @@ impl<'a> System<'a> {
             Kind::Stokehold => {
                 let args = ["--workers", "0", "--redis", &server.url()].map(str::to_owned).to_vec();
                 let stack = Stack::start(&dir.path().join("stack"), &StackOptions { args, env: vec![] });
-                // Its handlers write there, those of each worker as a user of their own.
+                // Handlers write there, those of each worker as a separate user.
                 std::fs::write(&journal, "")?;
                 meeting::open(&journal)?;
                 stokehold::deploy(&stack, dir.path(), &journal)?;
@@ -67,13 +67,13 @@ impl<'a> System<'a> {
             }
         };
         let client = Client::start(&spec.client, &env, &dir.path().join("client.log")).await?;
-        // A bulk submit may keep Redis busy for longer than the driver's own half second.
+        // A bulk submit may block Redis for longer than the driver's default timeout of half a second.
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(STUCK));
         let redis = redis::Client::open(server.url())?.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Self { spec, client, workers: vec![], redis, stack, server, started: 0, concurrency_max, journal, dir })
     }
 
-    /// Starts one more worker and waits until it says that it is ready.
+    /// Starts one more worker and waits until it is ready.
     pub(crate) async fn start_worker(&mut self) -> anyhow::Result<()> {
         self.started += 1;
         let name = format!("worker{}", self.started);
@@ -105,7 +105,7 @@ impl<'a> System<'a> {
         loop {
             self.client.submit(How::Bulk, Job::Noop, WARM_UP_JOBS).await?;
             self.drained().await?;
-            // Ours loads a handler with the first job of it that a worker takes.
+            // A Stokehold worker loads a handler with the first job of it.
             if self.stack.is_none() || self.workers.iter().all(|worker| runners(worker) > 0) {
                 return Ok(());
             }
@@ -113,7 +113,7 @@ impl<'a> System<'a> {
         }
     }
 
-    /// Stops every worker's processes where they are, or lets them go on.
+    /// Stops the processes of every worker, or continues them.
     pub(crate) fn pause(&self, paused: bool) {
         for worker in &self.workers {
             worker.signal(if paused { Signal::SIGSTOP } else { Signal::SIGCONT });
@@ -142,7 +142,7 @@ impl<'a> System<'a> {
         self.drained_to(0).await
     }
 
-    /// Waits until at most so many jobs have not ended.
+    /// Waits until at most `left` jobs have not ended.
     pub(crate) async fn drained_to(&mut self, left: usize) -> anyhow::Result<()> {
         let (mut shortest, mut since) = (usize::MAX, Instant::now());
         loop {
@@ -164,14 +164,14 @@ impl<'a> System<'a> {
         }
     }
 
-    /// What Redis has allocated, bytes.
+    /// Memory that Redis has allocated, bytes.
     pub(crate) async fn used_memory(&mut self) -> anyhow::Result<f64> {
         let info: String = redis::cmd("INFO").arg("memory").query_async(&mut self.redis).await?;
         let line = info.lines().find_map(|line| line.strip_prefix("used_memory:")).context("Redis tells its memory")?;
         Ok(line.trim().parse()?)
     }
 
-    /// Waits until Redis is done with rewriting its append-only file.
+    /// Waits until Redis has rewritten its append-only file.
     pub(crate) async fn written(&mut self) -> anyhow::Result<()> {
         let start = Instant::now();
         loop {
@@ -188,7 +188,7 @@ impl<'a> System<'a> {
         }
     }
 
-    /// Starts counting the CPU time of every part that serves jobs; the client is counted apart.
+    /// Starts counting the CPU time of every process group that serves jobs; the client is counted separately.
     pub(crate) fn cpu(&self) -> CpuWatch {
         let mut processes = vec![("redis", self.server.pid())];
         processes.extend(self.stack.as_ref().map(|stack| ("api", stack.pid())));
@@ -207,7 +207,7 @@ impl<'a> System<'a> {
         CpuWatch::start(self.client.pid().map(|pid| ("client", pid)).into_iter().collect())
     }
 
-    /// The process ids of a part.
+    /// The process ids of a group.
     pub(crate) fn pids(&self, part: &str) -> Vec<u32> {
         self.cpu().pids(part)
     }
@@ -237,7 +237,8 @@ fn stoke_worker(stack: &Stack, name: &str, dir: &Path) -> anyhow::Result<Program
         env: vec![
             ("STOKE_GATEWAY_URL".into(), stack.url.clone()),
             ("STOKE_JOIN_TOKEN".into(), token),
-            // One for all: the second worker, or one started after a kill, finds the environment there as on a real machine.
+            // One folder for all: the second worker, or one started after a kill, finds the environment there as on a
+            // real machine.
             ("STOKE_DATA_DIR".into(), text(&dir.join(format!("{name}-data")))),
         ],
     })

@@ -1,16 +1,16 @@
-//! The figures as tables: rows of text, which the terminal and the documentation set in their own ways.
+//! The results as tables: rows of text, which the terminal and the documentation format in their own ways.
 
 use crate::gates::gates;
 use crate::measure::Figures;
 use crate::run::Run;
 
-/// A title, a heading line, and rows; the first column is text, the others figures.
+/// A title, a header row, and rows; the first column is text, the others numbers.
 pub(crate) struct Table {
     pub(crate) title: &'static str,
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// The order of the systems: ours, the peers, the floor.
+/// The order of the systems: Stokehold, the peers, the floor.
 pub(crate) fn order(run: &Run) -> Vec<(&str, &Figures)> {
     let mut systems: Vec<(&str, &Figures)> = run.systems.iter().map(|(name, f)| (name.as_str(), f)).collect();
     systems.sort_by_key(|(name, _)| match *name {

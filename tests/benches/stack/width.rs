@@ -1,5 +1,5 @@
-//! Does a job get dearer when the jobs are of many endpoints, priorities and tenants? The queue alone: a worker with a thousand
-//! loaded endpoints would measure a thousand Python processes.
+//! Cost of a job by the number of endpoints, priorities and tenants. This measures the queue alone: a worker with a
+//! thousand loaded endpoints would measure a thousand Python processes.
 
 use std::time::Instant;
 
@@ -26,7 +26,8 @@ pub(crate) async fn measure(figures: &mut Figures) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// 60,000 jobs dealt out evenly, then leased and finished 100 at a time: jobs a second, and CPU seconds of Redis per 1,000.
+/// 60,000 jobs distributed evenly, then leased and finished 100 at a time: jobs per second, and CPU seconds of Redis
+/// per 1,000.
 async fn drain(endpoints: usize, tenants: usize, priorities: &[Priority]) -> anyhow::Result<(f64, f64)> {
     let dir = tempfile::tempdir()?;
     let server = RedisServer::start(dir.path(), &["--hash-max-listpack-value", "1024", "--maxmemory", "2gb"]);

@@ -1,5 +1,6 @@
-//! `make bench-workers`: whether two workers do twice the work of one, and evenly; what calls for several jobs are worth; what a worker
-//! takes for itself; and whether a backlog keeps every slot of a fresh worker busy. Jobs sleep, so that the machine's own speed matters little. `--json` prints one document.
+//! `make bench-workers`: whether two workers do twice the work of one, and evenly; the gain of batched calls; a
+//! worker's own overhead; and whether a backlog keeps every slot of a newly started worker busy. Jobs sleep, so that
+//! the machine's own speed matters little. `--json` prints one document.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -43,17 +44,18 @@ struct Bench {
     http: reqwest::Client,
 }
 
-/// A run of many jobs: from the first submit to the last end, and who ran how many.
+/// A run of many jobs: the time from the first submit to the last end, and the number of jobs of each worker.
 struct Run {
     took_s: f64,
     by_worker: BTreeMap<String, usize>,
     batch_sizes: Vec<u64>,
-    /// When each run began and ended, unix seconds, where its model says so.
+    /// Start and end of each run, unix seconds, if the model returns them.
     spans: Vec<(f64, f64)>,
 }
 
 impl Run {
-    /// How much of the time from the first run's start to the last one's end so many slots were busy.
+    /// The fraction of the time from the first run's start to the last one's end for which this number of slots were
+    /// busy.
     fn busy(&self, slots: usize) -> f64 {
         let runs_s: f64 = self.spans.iter().map(|(began, ended)| ended - began).sum();
         let first = self.spans.iter().map(|(began, _)| *began).fold(f64::INFINITY, f64::min);
@@ -79,7 +81,7 @@ impl Bench {
             let counts: Vec<usize> = both.by_worker.values().copied().collect();
             let (most, least) = (counts.iter().max().context("jobs ran")?, counts.iter().min().context("jobs ran")?);
             anyhow::ensure!(counts.len() == 2, "both work: {:?}", both.by_worker);
-            // How far each is from an equal share.
+            // The deviation of each from an equal share.
             spreads.push((most - least) as f64 / 200.0);
             drop((first, second));
         }
@@ -121,7 +123,7 @@ impl Bench {
     }
 
     async fn overhead(&self, rounds: usize) -> anyhow::Result<Vec<Goal>> {
-        // What one process of `second` runs at once.
+        // Number of concurrent jobs in one process of `second`.
         const AT_ONCE: usize = 8;
         const JOBS: usize = 80;
         let mut overheads = Vec::new();
@@ -136,7 +138,7 @@ impl Bench {
         Ok(vec![Goal { name, limit: 0.01, is_floor: false, reached: median(overheads) }])
     }
 
-    /// A backlog of an endpoint that takes one job per process, on a worker that has nothing loaded.
+    /// A backlog of an endpoint that takes one job per process, on a worker without a loaded model.
     async fn slots(&self, rounds: usize) -> anyhow::Result<Vec<Goal>> {
         const SLOTS: usize = 8;
         let mut busy = [Vec::new(), Vec::new()];
@@ -159,11 +161,11 @@ impl Bench {
         Ok(names.into_iter().zip(busy).map(goal).collect())
     }
 
-    /// A worker that has the model loaded.
+    /// A worker with the model loaded.
     async fn worker(&self, name: &str, slots: usize, model: &str) -> anyhow::Result<Worker> {
         let worker = self.stack.start_worker(name, &[("STOKE_SLOTS", &slots.to_string())]);
         loop {
-            // More than one worker takes at once: a single job goes to whoever has the model already.
+            // More jobs than one worker runs at once: a single job would go to the worker that has the model already.
             self.run(model, 16).await?;
             let workers: Value = self.get("/v1/workers").await?;
             let loaded = workers["workers"].as_array().into_iter().flatten().any(|worker| {
@@ -214,7 +216,7 @@ impl Bench {
     }
 }
 
-/// `2026-01-02T03:04:05.678Z`, from midnight.
+/// Milliseconds since midnight of a time such as `2026-01-02T03:04:05.678Z`.
 fn ms_of_day(stamp: &Value) -> anyhow::Result<u64> {
     let text = stamp.as_str().context("a time")?;
     let (_, clock) = text.trim_end_matches('Z').split_once('T').context("a time of day")?;
