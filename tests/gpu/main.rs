@@ -1,5 +1,6 @@
-//! `make test-gpu`: the worker on a real card. Models fill its memory by CUDA's driver library, and what NVML sees decides. One test
-//! after the other, for they share the card; nothing else should run on it. Prints figures for docs/gpu/RESULTS.md.
+//! `make test-gpu`: the worker on a real GPU. Models fill its memory through CUDA's driver library, and NVML's readings
+//! decide. The tests run one after the other, because they share the GPU; nothing else should run on it. Prints
+//! measurements for docs/gpu/RESULTS.md.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "tests that print figures")]
 
 use std::time::{Duration, Instant};
@@ -48,7 +49,7 @@ impl Bench {
         request.send().await.unwrap().error_for_status().unwrap().json().await.unwrap()
     }
 
-    /// The worker, once it is so.
+    /// The worker, once it satisfies `is_so`.
     async fn worker(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let start = Instant::now();
         loop {
@@ -57,7 +58,7 @@ impl Bench {
                 return worker.clone();
             }
             assert!(start.elapsed() < PATIENCE, "waited too long for {what}: {workers}");
-            // A heartbeat is no signal that reaches here.
+            // Heartbeats cannot be awaited from here.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -80,7 +81,7 @@ impl Bench {
     }
 }
 
-/// The largest card of a worker.
+/// The largest GPU of a worker.
 fn card(worker: &Value) -> &Value {
     worker["gpus"].as_array().unwrap().iter().max_by_key(|card| card["vram_mib"].as_u64()).unwrap()
 }
@@ -125,7 +126,7 @@ async fn what_a_model_takes_is_seen_held_and_given_back() {
                 assert!((filled_mib..filled_mib + 1_536).contains(&seen_mib), "a context takes less than 1.5 GiB");
                 assert!(model["held_mib"].as_u64() >= Some(seen_mib), "{model}");
             }
-            // In a container the driver tells of no process: the declaration stands.
+            // In a container the driver reports no processes: the declaration applies.
             None => assert_eq!(model["held_mib"], 4_096),
         }
     }

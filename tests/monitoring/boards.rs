@@ -1,4 +1,4 @@
-//! The boards, as Grafana would read them.
+//! The boards, parsed as Grafana does.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,14 +9,14 @@ use crate::{is_documented, named, read, root};
 
 const FOLDER: &str = "deploy/grafana/dashboards";
 
-/// Something that a board asks of its data source.
+/// A query of a board to its data source.
 pub(crate) struct Question {
     /// The board and the panel or variable.
     pub(crate) place: String,
     pub(crate) query: String,
 }
 
-/// Each board, by the name of its file.
+/// Each board with its file name.
 fn boards() -> Vec<(String, Value)> {
     let mut files: Vec<_> = fs::read_dir(root().join(FOLDER)).unwrap().map(|file| file.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
@@ -37,12 +37,12 @@ fn text<'a>(value: &'a Value, what: &str) -> &'a str {
     value.as_str().filter(|text| !text.is_empty()).unwrap_or_else(|| panic!("{what} is missing"))
 }
 
-/// The panels that ask something.
+/// The panels with queries.
 fn panels(board: &Value) -> impl Iterator<Item = &Value> {
     list(&board["panels"], "panels").iter().filter(|panel| panel["type"] != "row")
 }
 
-/// Everything that the boards ask, as Grafana would send it with `All` chosen everywhere.
+/// All queries of the boards, as Grafana would send them with `All` chosen everywhere.
 pub(crate) fn questions() -> Vec<Question> {
     let mut questions = Vec::new();
     for (name, board) in boards() {
@@ -71,7 +71,7 @@ fn filled(query: &str) -> String {
     query
 }
 
-/// `label_values(series, label)` is answered by the series that have the label.
+/// Turns `label_values(series, label)` into a query for the series that have the label.
 fn values(definition: &str) -> String {
     let inner = definition.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
     let (series, label) = inner.and_then(|inner| inner.rsplit_once(", ")).expect("variables are values of labels");

@@ -1,5 +1,6 @@
-//! What deploy/ gives who watches over a Stokehold: rules that Prometheus tries, a runbook for each, and boards whose every query is asked of a
-//! real Prometheus that has scraped a running stack. No Grafana is run: that its boards are drawn as they are meant is not shown here.
+//! The monitoring files of deploy/: rules that Prometheus tests, a runbook section for each, and boards whose every
+//! query is sent to a real Prometheus that has scraped a running stack. No Grafana runs, so the rendering of the boards
+//! is not tested.
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 mod boards;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// How long it may take to have what it is asked for: figures are looked at every ten seconds, and a rate needs two samples.
+/// Maximum number of polls for a query: metrics are read every ten seconds, and a rate needs two samples.
 const TRIES: u32 = 400;
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -18,7 +18,7 @@ pub(crate) struct Prometheus {
     http: reqwest::Client,
 }
 
-/// One of its programs.
+/// Path of one of its programs.
 pub(crate) fn program(name: &str) -> PathBuf {
     let prometheus = std::env::var_os("STOKE_TEST_PROMETHEUS")
         .expect("STOKE_TEST_PROMETHEUS names no prometheus: `make monitoring` gets one");
@@ -30,7 +30,7 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Runs `promtool`, which is to be content.
+/// Runs `promtool`, which must succeed.
 pub(crate) fn promtool(args: &[&str], folder: &Path) -> String {
     let done = Command::new(program("promtool")).args(args).current_dir(folder).stdin(Stdio::null()).output();
     let done = done.expect("promtool lies beside prometheus");
@@ -40,7 +40,7 @@ pub(crate) fn promtool(args: &[&str], folder: &Path) -> String {
 }
 
 impl Prometheus {
-    /// With this configuration, its data below `folder`.
+    /// Starts it with this configuration and its data below `folder`.
     pub(crate) async fn start(folder: &Path, config: &str) -> Self {
         let file = folder.join("prometheus.yml");
         fs::write(&file, config).unwrap();
@@ -61,13 +61,13 @@ impl Prometheus {
             if ready.is_ok_and(|ready| ready.status().is_success()) {
                 return prometheus;
             }
-            // It has no other signal.
+            // Its start cannot be awaited otherwise.
             tokio::time::sleep(PAUSE).await;
         }
         panic!("{}", fs::read_to_string(folder.join("prometheus.log")).unwrap());
     }
 
-    /// The series that a query finds; as of then, unix seconds, if that is given.
+    /// The series that a query finds, at a given time in unix seconds or now.
     pub(crate) async fn series(&self, query: &str, at_s: Option<u64>) -> Vec<Value> {
         let mut asked = vec![("query", query.to_owned())];
         asked.extend(at_s.map(|at_s| ("time", at_s.to_string())));
@@ -78,13 +78,13 @@ impl Prometheus {
         answer["data"]["result"].as_array().unwrap().clone()
     }
 
-    /// Whether a query comes to find something.
+    /// Whether a query finds something within the limit.
     pub(crate) async fn finds(&self, query: &str) -> bool {
         for _ in 0..TRIES {
             if !self.series(query, None).await.is_empty() {
                 return true;
             }
-            // Scrapes give no signal.
+            // Scrapes cannot be awaited.
             tokio::time::sleep(PAUSE).await;
         }
         false

@@ -1,4 +1,4 @@
-//! The boards' questions, asked of a Prometheus that scrapes a stack with work, rented machines and a worker with a card.
+//! The boards' queries, sent to a Prometheus that scrapes a stack with work, rented instances and a worker with a GPU.
 
 use std::fs;
 use std::path::Path;
@@ -13,8 +13,8 @@ use crate::boards::{Question, questions};
 use crate::prometheus::{Prometheus, free_port, program, promtool};
 use crate::root;
 
-/// Metrics that nobody has in a sound stack like this one, and why. What asks for them is asked of series that are written down here: how
-/// each goes from one minute to the next.
+/// Metrics that a healthy stack like this one does not export, and the reasons. Queries for them are tested with the
+/// series defined here: their values from one minute to the next.
 const SELDOM: [(&str, &str, &str); 6] = [
     ("stokehold_autoscaler_day_limit_usd", "no budget of a day is set here", "stokehold_autoscaler_day_limit_usd 10"),
     (
@@ -44,7 +44,7 @@ const SELDOM: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// Whether a question is about what is seldom there.
+/// Whether a query uses such a rare metric.
 fn is_seldom(query: &str) -> bool {
     SELDOM[..5].iter().any(|(metric, _, _)| query.contains(metric))
 }
@@ -55,7 +55,7 @@ async fn post(stack: &Stack, path: &str, body: &Value) -> Value {
     answer.error_for_status().unwrap().json().await.unwrap()
 }
 
-/// A stack with a market to rent from, endpoints that take a part of a card, and a budget.
+/// A stack with a market to rent from, endpoints that use a part of a GPU, and a budget.
 fn stack(folder: &Path) -> Stack {
     let args = ["--fake-vast", "--workers", "0..2"].map(str::to_owned).to_vec();
     let stack = Stack::start(folder, &StackOptions { args, env: Vec::new() });
@@ -72,7 +72,7 @@ fn stack(folder: &Path) -> Stack {
     stack
 }
 
-/// Jobs of every priority, of which some fail; a batch that is long from being done.
+/// Submits jobs of every priority, of which some fail, and a batch that will not end soon.
 async fn load(stack: &Stack, folder: &Path) {
     for priority in ["interactive", "standard", "batch"] {
         let job = |n: u32| json!({"endpoint": "draw", "input": {"n": n, "seconds": 0.2}, "priority": priority});
@@ -118,7 +118,7 @@ async fn every_question_of_the_boards_is_answered_by_a_stack_with_work() {
         asked += 1;
         if !prometheus.finds(&query).await {
             unanswered.push(format!("{place}: {query}"));
-            // What follows is likely to be there by now, or never.
+            // The remaining metrics are likely to exist by now, or never.
             assert!(unanswered.len() < 4, "{unanswered:#?}\n{}", stack.log_tail());
         }
     }
@@ -135,7 +135,7 @@ async fn every_question_of_the_boards_is_answered_by_a_stack_with_work() {
     assert!(told.contains("endpoint=\"draw\"") && !everybody.contains("draw"), "endpoints' names are for operators");
 }
 
-/// `promtool check metrics` has nothing to say.
+/// Checks that `promtool check metrics` reports nothing.
 fn lint(folder: &Path, name: &str, text: &str) {
     let file = folder.join(name);
     fs::write(&file, text).unwrap();

@@ -1,5 +1,5 @@
-//! The CUDA driver's interface, as far as the worker's probe uses it: the same library under another name. Memory is the host's.
-//! <https://docs.nvidia.com/cuda/cuda-driver-api/>
+//! The part of the CUDA driver's interface that the worker's probe uses: the same library under another name. Memory is
+//! the host's. <https://docs.nvidia.com/cuda/cuda-driver-api/>
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -10,7 +10,7 @@ use crate::symbols::cards;
 const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 
-/// The cards that this process may see, in its order.
+/// The GPUs that are visible to this process, in its order.
 fn visible() -> Vec<usize> {
     let listed = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
     listed.split(',').filter_map(|index| index.trim().parse().ok()).collect()
@@ -41,7 +41,7 @@ unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_int {
     SUCCESS
 }
 
-/// Answers what the card's file says.
+/// Returns the code in the GPU's file.
 ///
 /// # Safety
 /// `context` may be written.
@@ -63,7 +63,7 @@ extern "C" fn cuCtxDestroy_v2(_context: *mut c_void) -> c_int {
 /// `memory` may be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemAlloc_v2(memory: *mut u64, bytes: usize) -> c_int {
-    // SAFETY: the address is handed back to the functions below only.
+    // SAFETY: the address is only passed back to the functions below.
     unsafe { memory.write(libc::malloc(bytes).addr() as u64) };
     SUCCESS
 }
@@ -73,7 +73,7 @@ fn at(memory: u64) -> *mut c_void {
 }
 
 /// # Safety
-/// `memory` is of [`cuMemAlloc_v2`], and has as many bytes.
+/// `memory` comes from [`cuMemAlloc_v2`], and has this number of bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemsetD8_v2(memory: u64, byte: u8, bytes: usize) -> c_int {
     // SAFETY: as above.
@@ -82,7 +82,7 @@ unsafe extern "C" fn cuMemsetD8_v2(memory: u64, byte: u8, bytes: usize) -> c_int
 }
 
 /// # Safety
-/// `memory` is of [`cuMemAlloc_v2`]; both have as many bytes.
+/// `memory` comes from [`cuMemAlloc_v2`]; both have this number of bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemcpyDtoH_v2(host: *mut c_void, memory: u64, bytes: usize) -> c_int {
     // SAFETY: as above.
@@ -91,7 +91,7 @@ unsafe extern "C" fn cuMemcpyDtoH_v2(host: *mut c_void, memory: u64, bytes: usiz
 }
 
 /// # Safety
-/// `memory` is of [`cuMemAlloc_v2`], and is not used again.
+/// `memory` comes from [`cuMemAlloc_v2`], and is not used again.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemFree_v2(memory: u64) -> c_int {
     // SAFETY: as above.

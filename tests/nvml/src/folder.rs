@@ -1,4 +1,4 @@
-//! What the stand-in says, as files: the library reads them at every call, a test rewrites them.
+//! The state of the stand-in in files: the library reads them at every call, a test rewrites them.
 
 use std::fs;
 use std::io;
@@ -13,17 +13,17 @@ const CUDA: &str = "libcuda.so.1";
 const CARDS: &str = "cards.json";
 const CLAIMS: &str = "claims";
 
-/// A machine's cards.
+/// The GPUs of a machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FakeGpus {
-    /// What `nvmlInit` answers: a code of `nvmlReturn_t`.
+    /// Return code of `nvmlInit`, an `nvmlReturn_t`.
     pub init: u32,
     /// The driver's version.
     pub driver: String,
-    /// CUDA's, as 12040.
+    /// CUDA's version, e.g. 12040.
     pub cuda: i32,
-    /// The cards, by index.
+    /// The GPUs, by index.
     pub cards: Vec<FakeGpu>,
 }
 
@@ -33,7 +33,7 @@ impl Default for FakeGpus {
     }
 }
 
-/// A card.
+/// A GPU.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FakeGpu {
@@ -41,33 +41,33 @@ pub struct FakeGpu {
     pub name: String,
     /// UUID.
     pub uuid: String,
-    /// All of its memory.
+    /// Total memory.
     pub total_mib: u64,
-    /// What is in use beside the claims: a foreign process, or memory that nobody gives back.
+    /// Memory in use in addition to the claims: a foreign process, or memory that is never released.
     pub foreign_mib: u64,
-    /// Degrees.
+    /// Temperature in degrees Celsius.
     pub temperature_c: u32,
-    /// From where on it slows itself down.
+    /// Temperature from which it slows itself down.
     pub slowdown_c: u32,
-    /// Percent.
+    /// Utilization in percent.
     pub utilisation_percent: u32,
-    /// Watts.
+    /// Power in watts.
     pub power_w: u32,
-    /// As 8, 9.
+    /// Compute capability, e.g. (8, 9).
     pub compute_capability: (i32, i32),
-    /// Uncorrected ECC errors since the driver was loaded; a card without ECC has none to tell.
+    /// Uncorrected ECC errors since the driver was loaded; `None` for a GPU without ECC.
     pub ecc_uncorrected: Option<u64>,
-    /// It is cut into MIG instances.
+    /// Whether it is split into MIG instances.
     pub mig: bool,
-    /// What every call about it answers: a code of `nvmlReturn_t`.
+    /// Return code of every call about it, an `nvmlReturn_t`.
     pub answer: u32,
-    /// What CUDA answers to a process that wants to use it: a code of `CUresult`.
+    /// Return code of CUDA for a process that uses it, a `CUresult`.
     pub cuda: i32,
-    /// Memory stays in use when the process that held it is gone.
+    /// Whether memory stays in use after its process has ended.
     pub keeps_dead: bool,
-    /// It does not tell of processes, as in a container.
+    /// Whether it reports no processes, as in a container.
     pub hides_processes: bool,
-    /// The latest critical Xid, and how many there were.
+    /// The latest critical Xid, and their number.
     pub xid: (u64, u64),
 }
 
@@ -95,38 +95,38 @@ impl Default for FakeGpu {
 }
 
 impl FakeGpu {
-    /// A card of this size.
+    /// A GPU of this size.
     #[must_use]
     pub fn of_mib(total_mib: u64) -> Self {
         Self { name: format!("Stand-in {}", total_mib / 1024), total_mib, ..Self::default() }
     }
 }
 
-/// A folder with the stand-in and its cards, until dropped.
+/// A folder with the stand-in and its GPUs, until it is dropped.
 pub struct StandIn {
     dir: TempDir,
 }
 
 impl StandIn {
-    /// These cards, each with a UUID of its own.
+    /// A stand-in with these GPUs, each with its own UUID.
     ///
     /// # Errors
-    /// When the folder cannot be made.
+    /// If the folder cannot be created.
     ///
     /// # Panics
-    /// When the library does not lie beside the running test, where Cargo puts it.
+    /// If the library is not beside the running test, where Cargo puts it.
     pub fn new(cards: impl IntoIterator<Item = FakeGpu>) -> io::Result<Self> {
         let dir = tempfile::tempdir()?;
         let test = std::env::current_exe()?;
         let built = test.ancestors().skip(1).map(|dir| dir.join("libstokehold_nvml.so")).find(|path| path.exists());
         let Some(built) = built else { panic!("libstokehold_nvml.so lies nowhere above {}", test.display()) };
-        // A copy: the loader takes two names of one file for one library, which has one folder.
+        // A copy: the loader treats two names of one file as one library, which has one folder.
         for name in [LIBRARY, CUDA] {
             fs::copy(&built, dir.path().join(name))?;
         }
         let claims = dir.path().join(CLAIMS);
         fs::create_dir(&claims)?;
-        // Whoever uses the cards may have a user of its own.
+        // Processes that use the GPUs may run as another user.
         fs::set_permissions(&claims, fs::Permissions::from_mode(0o777))?;
         let this = Self { dir };
         let named = |(index, card)| FakeGpu { uuid: format!("GPU-stand-in-{index}"), ..card };
@@ -134,55 +134,55 @@ impl StandIn {
         Ok(this)
     }
 
-    /// What goes into the worker's `LD_LIBRARY_PATH`.
+    /// The value for the worker's `LD_LIBRARY_PATH`.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The library itself.
+    /// Path of the library.
     #[must_use]
     pub fn library(&self) -> PathBuf {
         self.dir.path().join(LIBRARY)
     }
 
-    /// Where processes say what they hold.
+    /// Folder in which processes record the memory that they hold.
     #[must_use]
     pub fn claims(&self) -> PathBuf {
         self.dir.path().join(CLAIMS)
     }
 
-    /// Changes what it says from now on.
+    /// Changes its state from now on.
     ///
     /// # Errors
-    /// When the file cannot be read or written.
+    /// If the file cannot be read or written.
     pub fn change(&self, change: impl FnOnce(&mut FakeGpus)) -> io::Result<()> {
         let mut cards = read(self.path())?;
         change(&mut cards);
         self.write(&cards)
     }
 
-    /// A process claims memory.
+    /// Records that a process holds memory.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn claim(&self, pid: u32, card: usize, mib: u64) -> io::Result<()> {
         replace(&self.claims().join(format!("{pid}.{card}")), mib.to_string().as_bytes())
     }
 
-    /// What live processes claim of a card, also beyond what it has.
+    /// Memory of a GPU that live processes claim, which may exceed the GPU's total.
     ///
     /// # Errors
-    /// When the files cannot be read.
+    /// If the files cannot be read.
     pub fn claimed_mib(&self, card: usize) -> io::Result<u64> {
         let live = claims(self.path(), card).into_iter().filter(|claim| claim.is_alive);
         Ok(live.map(|claim| claim.mib).sum())
     }
 
-    /// What is in use on a card.
+    /// Memory in use on a GPU.
     ///
     /// # Errors
-    /// When the files cannot be read.
+    /// If the files cannot be read.
     pub fn used_mib(&self, card: usize) -> io::Result<u64> {
         let cards = read(self.path())?;
         let claims = claims(self.path(), card);
@@ -205,7 +205,7 @@ pub(crate) fn read(dir: &Path) -> io::Result<FakeGpus> {
     Ok(serde_json::from_slice(&fs::read(dir.join(CARDS))?)?)
 }
 
-/// The claims on a card; one that is half written is none yet.
+/// The claims on a GPU; a partly written one is ignored.
 pub(crate) fn claims(dir: &Path, card: usize) -> Vec<Claim> {
     let entries = fs::read_dir(dir.join(CLAIMS)).into_iter().flatten().flatten();
     let claim = |entry: fs::DirEntry| {
@@ -223,13 +223,13 @@ pub(crate) fn used(card: &FakeGpu, claims: &[Claim]) -> u64 {
     (card.foreign_mib + held.map(|claim| claim.mib).sum::<u64>()).min(card.total_mib)
 }
 
-/// A zombie holds nothing any more.
+/// Whether a process is alive. A zombie holds no memory.
 fn is_alive(pid: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
-/// Whoever reads sees the old text or the new one.
+/// Replaces a file atomically: readers see the old text or the new one.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, bytes)?;

@@ -1,5 +1,5 @@
-//! The C interface, as far as a worker uses it; what is not here is missing from the library, as from an old driver's.
-//! <https://docs.nvidia.com/deploy/nvml-api/>
+//! The part of the C interface that a worker uses; other functions are missing from the library, as from an old
+//! driver's. <https://docs.nvidia.com/deploy/nvml-api/>
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 
 /// The folder that this library was loaded from.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
-    // SAFETY: dladdr writes `info` when it answers other than 0, and the name then lives as long as the library.
+    // SAFETY: dladdr writes `info` if it does not return 0, and the name then lives as long as the library.
     let path = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr((&raw const NEXT_SET).cast::<c_void>(), &raw mut info) == 0 {
@@ -30,17 +30,17 @@ static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     Path::new(&path).parent().map(Path::to_owned).unwrap_or_default()
 });
 
-/// Sets of events by handle: the cards registered, and how many of each card's Xids were told.
+/// Sets of events by handle: the registered GPUs, and the number of each GPU's Xids that were delivered.
 static SETS: LazyLock<Mutex<HashMap<usize, HashMap<usize, u64>>>> = LazyLock::new(Mutex::default);
 
-/// The next set's handle.
+/// Handle of the next set.
 static NEXT_SET: AtomicUsize = AtomicUsize::new(1);
 
 pub(crate) fn cards() -> Result<FakeGpus, nvmlReturn_t> {
     read(&FOLDER).map_err(|_| nvml::nvmlReturn_enum_NVML_ERROR_UNKNOWN)
 }
 
-/// A handle is the card's index and one: none is null.
+/// A handle is the GPU's index plus one: none is null.
 fn handle(index: usize) -> nvmlDevice_t {
     std::ptr::without_provenance_mut(index + 1)
 }
@@ -49,7 +49,7 @@ fn index_of(device: nvmlDevice_t) -> usize {
     device.addr().wrapping_sub(1)
 }
 
-/// A card that may be asked.
+/// A GPU that answers calls.
 fn card(device: nvmlDevice_t) -> Result<FakeGpu, nvmlReturn_t> {
     let card = cards()?.cards.into_iter().nth(index_of(device));
     let card = card.ok_or(nvml::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT)?;
@@ -60,7 +60,7 @@ fn answered(answer: Result<(), nvmlReturn_t>) -> nvmlReturn_t {
     answer.err().unwrap_or(SUCCESS)
 }
 
-/// Puts a value where the caller wants it.
+/// Writes a value to the caller's place.
 ///
 /// # Safety
 /// `place` is null or may be written.
@@ -75,10 +75,10 @@ unsafe fn put<T>(place: *mut T, value: Result<T, nvmlReturn_t>) -> nvmlReturn_t 
     }))
 }
 
-/// Puts a text, with its end, into a buffer of `length`.
+/// Writes a text with its terminator into a buffer of `length`.
 ///
 /// # Safety
-/// `place` may be written that far.
+/// `place` may be written up to that length.
 unsafe fn put_text(place: *mut c_char, length: c_uint, text: Result<String, nvmlReturn_t>) -> nvmlReturn_t {
     answered(text.and_then(|text| {
         if text.len() >= length as usize {
@@ -187,7 +187,7 @@ unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     });
     answered(found.and_then(|claims| {
         let wanted = c_uint::try_from(claims.len()).unwrap_or(0);
-        // SAFETY: the caller says with `count` how many fit.
+        // SAFETY: the caller gives the capacity in `count`.
         unsafe {
             let room = count.replace(wanted);
             if room < wanted {
