@@ -1,4 +1,4 @@
-//! How long one look and one decision take, over 1,000 endpoints, 500 machines and 3,000 offers. `--json` prints one
+//! Time of one observation and one decision, with 1,000 endpoints, 500 machines and 3,000 offers. `--json` prints one
 //! document.
 #![expect(clippy::print_stdout, reason = "a bench measures, and prints")]
 

@@ -61,7 +61,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python/tests/wire")
 }
 
-/// `control_run.json` and the like.
+/// A file name such as `control_run.json`.
 fn file_name(family: &str, json: &str) -> String {
     let value: serde_json::Value = serde_json::from_str(json).unwrap();
     format!("{family}_{}.json", value["type"].as_str().unwrap())
@@ -77,7 +77,7 @@ fn check<M: Serialize + DeserializeOwned + PartialEq + Debug>(family: &str, mess
     let pinned = std::fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(pinned, json, "{name} is not what is sent; BLESS=1 rewrites it");
     assert_eq!(&serde_json::from_str::<M>(&pinned).unwrap(), message, "{name} does not read back");
-    // A peer of a later release may say more.
+    // A peer of a later release may send more members.
     let mut later: serde_json::Value = serde_json::from_str(&pinned).unwrap();
     later["of_a_later_release"] = serde_json::json!({"deep": [1, null]});
     assert_eq!(&serde_json::from_value::<M>(later).unwrap(), message, "{name} with a member more does not read back");

@@ -1,5 +1,5 @@
 //! Goldens in `tests/goldens`, one per kind of endpoint. The tests of the Python SDK compare its requests with the same
-//! files. `BLESS=1` rewrites what follows from `description` and `lock`.
+//! files. `BLESS=1` rewrites everything that follows from `description` and `lock`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn here() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What a deploy of `folder` does, with this description and lock.
+/// The result of a deploy of `folder` with this description and lock.
 fn deployed(folder: &Path, golden: &Value) -> Value {
     let package = Package::open(&folder.to_string_lossy(), Overlay::default()).unwrap();
     let in_folder = |text: String| text.replace(&*package.folder().to_string_lossy(), "FOLDER");
