@@ -1,4 +1,4 @@
-"""An application that is traced: both clients submit within a span, as the wheel and OpenTelemetry's SDK find each other."""
+"""A traced application: both clients submit within a span, with OpenTelemetry's SDK installed."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What the document cannot say, so that more than refusals is tried."""
+"""Rules that the document cannot express, so that more than refusals is tested."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,8 @@ import schemathesis
 
 DEPLOYED = "echo"
 
-# What a valid body of these must hold whatever else it holds, and what may be in it only beside something else.
+# Members that a valid body of these operations must have, and members that are allowed only together with
+# another.
 WANTED = {
     "/v1/jobs": {"endpoint": DEPLOYED, "input": {"text": "hello"}},
     "/v1/jobs/bulk": {"jobs": [{"endpoint": DEPLOYED, "input": {"text": "hello"}}] * 2},
@@ -36,7 +37,7 @@ REFUSED = (
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    """Valid calls that make something are given what makes it; nobody waits long for jobs that never end."""
+    """Valid calls that create something get valid references; waits for jobs that never end are short."""
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return
     if case.query and case.query.get("wait_s"):
@@ -57,6 +58,6 @@ def before_call(context, case, kwargs):
 
 @schemathesis.hook
 def after_call(context, case, response):
-    """For the tally at the end: a run in which every submit was refused would have shown nothing."""
+    """For the count at the end: a run in which every submit was refused would show nothing."""
     with Path(os.environ["SCHEMA_TALLY"]).open("a", encoding="utf-8") as tally:
         tally.write(f"{case.method} {case.path} {response.status_code}\n")

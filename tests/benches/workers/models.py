@@ -1,4 +1,4 @@
-"""Models that sleep as a card would compute: nothing is measured but what is around them."""
+"""Models that sleep instead of computing on a GPU, so that only the overhead is measured."""
 
 import asyncio
 import time

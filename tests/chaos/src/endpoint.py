@@ -1,4 +1,4 @@
-"""What the workers run under chaos. It writes down each run by itself, in a file that nobody else writes to."""
+"""The endpoint that workers run under chaos. It records each run itself, in a file with no other writer."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ NAME = f"{os.getpid()}-{uuid4().hex[:12]}"
 
 
 class Journal:
-    """Lines of this process. A line is one write: a kill leaves it whole or not at all."""
+    """Lines of this process. A line is one write: a kill leaves it complete or absent."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -33,12 +33,12 @@ journal = Journal()
 
 
 class ToldTo(Exception):
-    """This job is to fail."""
+    """The failure that the job requests."""
 
 
 @endpoint(name="chaos", max_concurrency=@SLOTS@, max_attempts=@ATTEMPTS@, timeout_s=60)
 async def chaos(tag: str, ms: int = 0, fails: int = 0, fill: int = 0) -> dict:
-    """Takes `ms`, fails in its first `fails` attempts, and gives a result with `fill` characters more."""
+    """Takes `ms`, fails in its first `fails` attempts, and returns a result with `fill` additional characters."""
     job = current_job()
     run = f"{NAME}-{journal.lines}"
     journal.write("ok", "run_start", job, run=run, tag=tag)

@@ -1,4 +1,4 @@
-"""Attacks on files: reads and writes of what is not the handler's, and of the code that runners start with."""
+"""Attacks on files: reads and writes of foreign files, and of the code that runners start with."""
 
 import ctypes
 import mmap
@@ -21,7 +21,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def try_reads(targets: list[str], canary: str) -> Any:
-    """Reads files that hold a canary, each in every way that there is."""
+    """Reads files that contain a canary, each in every possible way."""
     tally, own = Tally(), current_job().scratch
     for number, target in enumerate(targets):
         for name, read in READS.items():
@@ -143,7 +143,7 @@ READS = {
 
 
 def try_writes(targets: list[str], _canary: str) -> Any:
-    """Changes folders that are not its own. Each has a file `canary.txt`."""
+    """Changes foreign folders. Each has a file `canary.txt`."""
     tally = Tally()
     for target in targets:
         _write_into(tally, target)
@@ -155,7 +155,7 @@ def _write_into(tally: Tally, target: str) -> None:
     there, made = folder / "canary.txt", folder / "zz-hostile"
 
     def gone(done: Any) -> str:
-        """What was made is taken away again, so that the next way has the same chance."""
+        """Removes what was made, so that the next way has the same chance."""
         for path in (made,):
             if path.is_dir() and not path.is_symlink():
                 path.rmdir()

@@ -8,7 +8,7 @@ from tally import Tally
 
 
 def try_network(targets: list[str], _canary: str) -> Any:
-    """Reaches anything that is not its own: `host:port`, a path of a socket, or `@name` of an abstract one."""
+    """Connects to foreign servers: `host:port`, a path of a socket, or `@name` of an abstract one."""
     tally = Tally()
     for target in targets:
         if target.startswith(("/", "@")):
@@ -36,7 +36,7 @@ def _tcp(family: int, host: str, port: int) -> str:
 
 def _udp(family: int, host: str, port: int) -> str:
     if host in ("127.0.0.1", "::1", "0.0.0.0", "::ffff:127.0.0.1"):
-        return ""  # Its own loopback, where nobody answers.
+        return ""  # The sandbox's own loopback, which has no listener.
     with socket.socket(family, socket.SOCK_DGRAM) as one:
         one.settimeout(2)
         return f"sent {one.sendto(b'x', (host, port))}"
@@ -63,7 +63,7 @@ def _unix(target: str, kind: int) -> str:
 
 
 def try_redis(targets: list[str], _canary: str) -> Any:
-    """Commands to a Redis on these sockets, without its password and with guessed ones."""
+    """Sends commands to a Redis on these sockets, without its password and with guessed ones."""
     tally = Tally()
     guesses = ["", "AUTH redis\r\n", "AUTH default default\r\n", "AUTH ''\r\n", "HELLO 3\r\n", "HELLO 3 AUTH default x\r\n", "RESET\r\n", "QUIT\r\n"]
     wishes = ["KEYS *", "GET x", "CONFIG GET requirepass", "ACL LIST", "DEBUG SLEEP 0", "EVAL 'return 1' 0", "SAVE", "MONITOR", "REPLICAOF NO ONE", "FUNCTION LIST"]

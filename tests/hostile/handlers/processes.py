@@ -1,4 +1,4 @@
-"""Attacks on other processes, by system calls, and on the rights of the handler's user."""
+"""Attacks on other processes, through system calls, and on the rights of the handler's user."""
 
 import ctypes
 import errno
@@ -18,25 +18,27 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def _others() -> list[int]:
-    """Processes that it sees and did not start: not itself, its threads, its parent that is part of its own sandbox."""
+    """Visible processes that the handler did not start: not itself, its threads, or its parent, which is part
+    of its own sandbox.
+    """
     own = {os.getpid(), 1} if os.getppid() == 1 else {os.getpid()}
     return [int(entry.name) for entry in pathlib.Path("/proc").glob("[0-9]*") if int(entry.name) not in own]
 
 
 def try_processes(targets: list[str], canary: str) -> Any:
-    """Looks into and signals processes: those that are named and those that are seen."""
+    """Inspects and signals processes: the named ones and the visible ones."""
     tally = Tally()
     for pid in [int(target) for target in targets]:
         tally.tried(f"signal {pid}", lambda: f"signalled {os.kill(pid, signal.SIGCONT)}")
         tally.tried(f"pidfd {pid}", lambda: f"signalled {signal.pidfd_send_signal(os.pidfd_open(pid), signal.SIGCONT)}")
-    # Those that run longest, and those that began last.
+    # The oldest and the newest processes.
     others = sorted(_others())
     for pid in sorted({int(target) for target in targets} | set(others[:20] + others[-20:])):
         for name in ("environ", "mem", "maps", "syscall", "stack", "auxv", "io"):
             tally.tried(f"{name} {pid}", lambda: _of_process(pid, name))
         for name in ("cwd", "root", f"task/{pid}/cwd", "map_files"):
             tally.tried(f"{name} {pid}", lambda: os.listdir(f"/proc/{pid}/{name}"))
-        # Their numbers are no secret; what they lead to is.
+        # The numbers of descriptors are not secret; their targets are.
         for name in ("fd/0", "fd/1", "fd/3", "fd/10", "exe"):
             tally.tried(f"link {name} {pid}", lambda: os.readlink(f"/proc/{pid}/{name}"))
             tally.tried(f"open {name} {pid}", lambda: f"opened {os.open(f'/proc/{pid}/{name}', os.O_RDONLY | os.O_NONBLOCK)}")
@@ -52,7 +54,7 @@ def _of_process(pid: int, name: str) -> str:
     with open(f"/proc/{pid}/{name}", "rb") as file:
         if name == "mem":
             file.seek(0x10000)
-        # A thread of the kernel has none of it.
+        # A kernel thread has none of these.
         seen = file.read(4096)
     return f"{len(seen)} bytes" if seen else ""
 
@@ -63,21 +65,21 @@ def _peek(pid: int) -> str:
 
     buffer = ctypes.create_string_buffer(16)
     local = Piece(ctypes.cast(buffer, ctypes.c_void_p).value, 16)
-    # Where most programs have their first page; an address that is not there is refused for another reason than rights.
+    # The usual first page of programs; an unmapped address is refused for a reason other than rights.
     remote = Piece(0x400000, 16)
     got = LIBC.process_vm_readv(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
     return f"{got} bytes" if got > 0 or ctypes.get_errno() == errno.EFAULT else ""
 
 
 def _call(number: int, *arguments: int) -> str:
-    """A system call: what it answered unless it was refused for want of rights or is unknown."""
+    """Makes a system call. Returns its result unless it was refused for want of rights or is unknown."""
     ctypes.set_errno(0)
     answer = LIBC.syscall(ctypes.c_long(number), *[ctypes.c_long(argument) for argument in arguments])
     refused = answer < 0 and ctypes.get_errno() in (errno.EPERM, errno.EACCES, errno.ENOSYS)
     return "" if refused else f"answered {answer}, {errno.errorcode.get(ctypes.get_errno(), 'no error')}"
 
 
-# x86-64. Arguments that do nothing where the call is not refused: this also runs where nothing is.
+# x86-64. The arguments have no effect if the call is not refused: this also runs where nothing is.
 CALLS = {
     "ptrace": (101, 0x4206, 0, 0, 0),
     "process_vm_readv": (310, 1, 0, 0, 0, 0, 0),
@@ -140,7 +142,7 @@ def try_calls(_targets: list[str], _canary: str) -> Any:
     for name, flag in NAMESPACES.items():
         tally.tried(f"unshare {name}", lambda: _call(272, flag))
         tally.tried(f"unshare user and {name}", lambda: _call(272, flag | NAMESPACES["user"]))
-        # SIGCHLD beside a namespace: a child would be made.
+        # SIGCHLD together with a namespace flag: the call would create a child.
         tally.tried(f"clone {name}", lambda: _cloned(flag | signal.SIGCHLD))
     for family in range(46):
         if family not in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK):
@@ -163,7 +165,9 @@ def _cloned(flags: int) -> str:
 
 
 def try_rights(targets: list[str], _canary: str) -> Any:
-    """Becomes somebody else, or keeps what only root may have. `filter` where one of system calls is to be there."""
+    """Becomes another user, or keeps rights that only root may have. `filter` if a filter of system calls is
+    expected.
+    """
     tally, own = Tally(), current_job().scratch
     status = dict(line.split(":\t", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
     for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
@@ -191,7 +195,7 @@ def try_rights(targets: list[str], _canary: str) -> Any:
         copy.chmod(mode)
         if os.getuid() != 0:
             tally.tried(f"mode {mode:o}", lambda: _is_root([str(copy)]))
-    # A file capability needs CAP_SETFCAP, also of one's own file.
+    # A file capability requires CAP_SETFCAP, even on the user's own file.
     capability = b"\x01\x00\x00\x02" + b"\xff" * 16
     tally.tried("file capability", lambda: f"set {os.setxattr(copy, 'security.capability', capability)}")
     return tally.report()

@@ -1,4 +1,4 @@
-"""Attacks by the files of a result: what they are, and their names."""
+"""Attacks through the files of a result: their types and their names."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ from stokehold.runner import outputs
 
 
 def try_result(targets: list[str], _canary: str) -> Any:
-    """Names something as a file of its result, past the runner's own look: `how`, and what it leads to."""
+    """Declares something as a file of its result, bypassing the runner's own check: `how`, and its target."""
     how, target = targets
     place = current_job().scratch / "picture.png"
     makers: dict[str, Callable[[], Any]] = {
@@ -50,7 +50,7 @@ def _try(attempt: Callable[[], Any]) -> None:
 
 
 def try_names(targets: list[str], _canary: str) -> Any:
-    """A file of its result under a name that leads elsewhere or orders a terminal about."""
+    """Declares a file of its result under a name that leads elsewhere or contains control sequences."""
     place = current_job().scratch / "plain.txt"
     place.write_text("plain")
     (name,) = targets

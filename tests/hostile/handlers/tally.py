@@ -1,4 +1,4 @@
-"""The count of an attack's attempts and what they got."""
+"""Counts an attack's attempts, and records what they obtained."""
 
 import subprocess
 from typing import Any, Callable

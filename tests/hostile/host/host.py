@@ -1,4 +1,6 @@
-"""What a handler might do to the machine that it runs on, beside reading and writing files. Each attack counts its attempts and says what it got."""
+"""Attacks of a handler on its machine, except reading and writing files. Each attack counts its attempts and
+returns what it obtained.
+"""
 
 import ctypes
 import os
@@ -38,7 +40,7 @@ def host(attack: str, targets: list[str] = [], file: Optional[pathlib.Path] = No
 
 
 def try_system_secrets(targets: list[str]) -> Any:
-    """Reads what only root may read."""
+    """Reads files that only root may read."""
     tally = Tally()
     for target in targets:
         tally.tried(target, lambda: f"{len(pathlib.Path(target).read_bytes())} bytes")
@@ -50,16 +52,18 @@ def try_system_secrets(targets: list[str]) -> Any:
 
 
 def try_rights(targets: list[str]) -> Any:
-    """Changes modes, owners, times and attributes of what is not its own, `device:inode:path`. Each is set to what it is already."""
+    """Changes modes, owners, times and attributes of foreign files, `device:inode:path`. Each is set to its
+    current value.
+    """
     tally = Tally()
     for named in targets:
         device, inode, target = named.split(":", 2)
         try:
             is_now = os.stat(target)
         except OSError:
-            # It is not there for it: so it cannot be changed by its name either.
+            # The file is not visible: so it cannot be changed by its name either.
             is_now = None
-        # In a sandbox, something of its own may have that name: what becomes of that is nobody's business.
+        # In a sandbox, a file of its own may have that name, and may be changed.
         before = list(tally.got)
         mode = stat.S_IMODE(is_now.st_mode) if is_now else 0o644
         user, group = (is_now.st_uid, is_now.st_gid) if is_now else (0, 0)
@@ -78,7 +82,7 @@ def try_rights(targets: list[str]) -> Any:
 
 
 def try_sockets(targets: list[str]) -> Any:
-    """Reaches servers on Unix sockets by their names, whatever those are."""
+    """Connects to servers on Unix sockets by all of their names."""
     tally, own = Tally(), current_job().scratch
     for number, target in enumerate(targets):
         names = [target, f"/proc/self/root{target}", "../" * 30 + target.lstrip("/")]
@@ -121,7 +125,7 @@ def _sent_from_a_pair(name: str, kind: int) -> str:
 
 
 def try_forge(targets: list[str]) -> None:
-    """Fails with a class and a message that go on as a line of a log."""
+    """Fails with a class and a message that continue as a line of a log."""
     (line,) = targets
     raise type(f"Oops{line}", (Exception,), {})(f"and a message{line}")
 

@@ -93,7 +93,7 @@ package("deep folders", *[(entry("/".join(["d"] * n), DIR), b"") for n in range(
 package("many entries", *[(entry(f"f{n}"), b"") for n in range(MANY)])
 package("many links to one", (entry("x"), b"x" * 1000), *[(entry(f"l{n}", HARD, "x"), b"") for n in range(MANY // 10)])
 
-# What is no archive, or not all of one.
+# Files that are not archives, or not complete ones.
 plain = (FOLDER / "0.tar.gz").read_bytes()
 keep("cut", plain[: len(plain) // 2])
 keep("nothing", b"")

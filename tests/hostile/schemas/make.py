@@ -11,7 +11,7 @@ WIDTH = int(sys.argv[2])
 
 
 def doubled(name: str, hold: Any, inputs: list[Any], **others: Any) -> dict[str, Any]:
-    """Definitions of which each leads to the next one twice: two to the power of the depth."""
+    """Definitions that each refer to the next one twice: two to the power of the depth."""
     defs = {f"d{n}": hold({"$ref": f"#/$defs/d{n + 1}"}) for n in range(DEPTH)}
     defs[f"d{DEPTH}"] = {"type": ["object", "array", "string", "number", "null", "boolean"]}
     return {"name": f"doubled {name}", "schema": {"$ref": "#/$defs/d0", "$defs": defs, **others}, "inputs": inputs}
@@ -60,7 +60,7 @@ def add(name: str, schema: Any, *inputs: Any) -> None:
     made.append({"name": name, "schema": schema, "inputs": list(inputs or [OBJECT])})
 
 
-# The same by other names for the same place.
+# The same with other names for the same place.
 for name, pointer in {"percent": "#/%24defs/d{}", "percent twice": "#/%2524defs/d{}", "upper": "#/$DEFS/d{}", "absolute": "http://own.example/s#/$defs/d{}"}.items():
     defs = {f"d{n}": {"allOf": [{"$ref": pointer.format(n + 1)}] * 2} for n in range(DEPTH)} | {f"d{DEPTH}": {}}
     add(f"doubled by {name} pointers", {"$id": "http://own.example/s", "$ref": pointer.format(0), "$defs": defs})
@@ -75,7 +75,7 @@ add("doubled below enum", {"anyOf": [{"$ref": "#/enum/0"}, {}], "enum": in_enum}
 in_default = {f"d{n}": {"allOf": [{"$ref": f"#/default/d{n + 1}"}] * 2} for n in range(DEPTH)} | {f"d{DEPTH}": {}}
 add("doubled below default", {"$ref": "#/default/d0", "default": in_default})
 
-# References that are something else than they look like.
+# References that differ from their appearance.
 anchors = {f"d{n}": {"$anchor": f"a{n}", "allOf": [{"$ref": f"#a{n + 1}"}] * 2} for n in range(DEPTH)} | {f"d{DEPTH}": {"$anchor": f"a{DEPTH}"}}
 add("anchors", {"$ref": "#a0", "$defs": anchors})
 dynamic = {f"d{n}": {"$dynamicAnchor": f"a{n}", "allOf": [{"$dynamicRef": f"#a{n + 1}"}] * 2} for n in range(DEPTH)} | {f"d{DEPTH}": {"$dynamicAnchor": f"a{DEPTH}"}}
@@ -124,7 +124,7 @@ add("minLength over all", {"minLength": 2**63, "maxLength": 2**64 - 1, "minItems
 add("numbers that are large", {"minimum": 1e308, "exclusiveMaximum": -1e308}, 1)
 for word in ("email", "idn-email", "uri", "iri", "uri-template", "json-pointer", "regex", "hostname", "idn-hostname", "ipv6", "duration", "date-time"):
     add(f"format {word}", {"type": "object", "properties": {"t": {"format": word}}}, {"t": "a." * 20_000}, {"t": "((a+)+)+" * 2_000})
-# What is no schema.
+# Values that are not schemas.
 for value in (None, 1, "x", [], [{}], True, False, {"type": "nothing"}, {"properties": 1}, {"$ref": 1}, {"$ref": "#/nowhere"}, {"$defs": [1]}, {"items": "x"}, {"allOf": {}}, {"$schema": 1}, {"$id": "#x"}, {"pattern": "("}, {"\u0000": {}}, {"properties": {"\ud800": {}}}):
     add(f"no schema {str(value)[:30]!r}", value)
 sys.setrecursionlimit(100_000)

@@ -1,4 +1,4 @@
-"""Runs a command on a terminal of its own and prints what reached the terminal, as JSON: `{bytes: hex, code}`."""
+"""Runs a command on a separate terminal and prints what reached the terminal, as JSON: `{bytes: hex, code}`."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The compose file as JSON, with the variables of the environment in their places: `variables.py compose.yaml`."""
+"""The compose file as JSON, with the variables of the environment inserted: `variables.py compose.yaml`."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-# $$ is a dollar sign; ${NAME:?why} must be there, ${NAME:-other} may be missing.
+# $$ is a dollar sign; ${NAME:?why} is required, ${NAME:-other} has a default.
 VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)(?::([?-])([^}]*))?\})")
 
 

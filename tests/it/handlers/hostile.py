@@ -1,4 +1,4 @@
-"""What a handler might try that wants more than its job. Each attempt says what it got."""
+"""Attacks of a handler that tries to exceed its rights. Each attempt returns what it obtained."""
 
 import contextlib
 import ctypes
@@ -22,7 +22,7 @@ def hostile(attempt: str, what: str = "", file: Optional[pathlib.Path] = None) -
 
 
 def try_token(canary: str) -> list[str]:
-    """Looks for the worker's join token wherever a process can look."""
+    """Searches for the worker's join token everywhere that a process can read."""
     found = []
     for place in [*pathlib.Path("/proc").glob("[0-9]*/environ"), *pathlib.Path("/proc").glob("[0-9]*/cmdline")]:
         with contextlib.suppress(OSError):
@@ -41,7 +41,7 @@ def try_connect(address: str) -> str:
 
 
 def try_redis(path: str) -> str:
-    """The first words of a Redis on this socket, of who comes without its password."""
+    """The first words of a Redis on this socket, to a client without its password."""
     with socket.socket(socket.AF_UNIX) as redis:
         redis.settimeout(2)
         try:
@@ -53,7 +53,7 @@ def try_redis(path: str) -> str:
 
 
 def try_unix(path: str) -> list[str]:
-    """Every way to a server of that name, and what needs no name."""
+    """Every way to a server of that name, including those that need no name."""
 
     def connects(kind: int) -> str:
         with socket.socket(socket.AF_UNIX, kind) as end:
@@ -81,7 +81,7 @@ def try_unix(path: str) -> list[str]:
 
 
 def try_user(_what: str) -> dict[str, Any]:
-    """Who it is, and what it may do that others may not."""
+    """The handler's user, and its additional rights."""
     status = pathlib.Path("/proc/self/status").read_text().splitlines()
     fields = dict(line.split(":\t", 1) for line in status)
     names = ("CapPrm", "CapEff", "CapBnd", "NoNewPrivs")
@@ -89,13 +89,13 @@ def try_user(_what: str) -> dict[str, Any]:
 
 
 def try_rights(path: str) -> str:
-    """Changes whose a file is, and what others may do with it."""
+    """Changes the owner of a file, and its permissions."""
     attempts = [lambda: os.chmod(path, 0o777), lambda: os.chown(path, os.getuid(), -1), lambda: os.utime(path, (0, 0))]
     return " ".join(_told(attempt) for attempt in attempts)
 
 
 def try_forge(line: str) -> None:
-    """Fails as a class whose name goes on in another line of a log."""
+    """Fails with a class whose name continues on another line of a log."""
     raise type(f"Oops\n{line}", (Exception,), {})(f"and a message\n{line}")
 
 
@@ -163,7 +163,7 @@ def try_signal(pid: str) -> str:
 
 
 def try_trace(_what: str) -> str:
-    """Attaches to whatever can be seen, as a debugger would."""
+    """Attaches to every visible process, as a debugger would."""
     libc = ctypes.CDLL(None, use_errno=True)
     attach = 16
     seen = [int(entry.name) for entry in pathlib.Path("/proc").glob("[0-9]*")]
@@ -172,7 +172,7 @@ def try_trace(_what: str) -> str:
 
 
 def try_link(target: str) -> pathlib.Path:
-    """Names a link as a file of its result, past the runner's own look."""
+    """Declares a link as a file of its result, bypassing the runner's own check."""
     link = current_job().scratch / "picture.png"
     link.symlink_to(target)
 
@@ -185,7 +185,7 @@ def try_link(target: str) -> pathlib.Path:
 
 
 def try_outlive(_what: str) -> str:
-    """Leaves a process that wants to go on, and says how it is known outside."""
+    """Leaves a process that continues, and returns its name outside."""
     name = f"outlive-{current_job().id}"
     subprocess.Popen(["bash", "-c", f"exec -a {name} sleep 600"], start_new_session=True)
     while not any(name in _command(entry) for entry in pathlib.Path("/proc").glob("[0-9]*")):
@@ -194,7 +194,7 @@ def try_outlive(_what: str) -> str:
 
 
 def try_fill(_what: str) -> None:
-    """Writes files until somebody stops it."""
+    """Writes files until it is stopped."""
     for number in range(1_000_000):
         (current_job().scratch / str(number)).write_bytes(b"x" * (1 << 20))
         time.sleep(0.005)

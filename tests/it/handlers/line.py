@@ -9,7 +9,7 @@ MENDED = False
 
 @endpoint(name="line")
 def line(n: int, fail: bool = False) -> dict:
-    # Long enough that whatever is killed is killed in the middle of a job.
+    # Long enough that a kill usually hits a running job.
     time.sleep(0.005)
     if fail and not MENDED:
         raise Reject("as asked")

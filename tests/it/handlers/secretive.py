@@ -19,7 +19,7 @@ def secretive(how: str) -> dict:
     if how == "print":
         print("it is", value, flush=True)
         print(value, file=sys.stderr, flush=True)
-        # As C code prints, in pieces.
+        # In pieces, as C code prints.
         for piece in (value[:5], value[5:] + "\n"):
             os.write(1, piece.encode())
         progress(0.5, f"with {value}")

@@ -1,4 +1,6 @@
-"""A model on a stand-in card: it takes memory by saying so where the stand-in looks, and runs out of it as PyTorch does."""
+"""A model on a fake GPU: it takes memory by writing a file that the stand-in reads, and runs out of it as
+PyTorch does.
+"""
 
 import json
 import os
@@ -12,7 +14,7 @@ CARD = int(os.environ.get("CUDA_VISIBLE_DEVICES") or 0)
 
 
 class OutOfMemoryError(RuntimeError):
-    """As torch's own."""
+    """The exception of torch."""
 
     __module__ = "torch"
 
@@ -26,7 +28,7 @@ def card_of(folder: Path) -> dict:
 
 
 def hold(mib: int) -> None:
-    """Takes so much of the card altogether, or raises."""
+    """Takes this much of the GPU in total, or raises."""
     folder = stand_in()
     mine = folder / "claims" / f"{os.getpid()}.{CARD}"
     others = [path for path in mine.parent.glob(f"*.{CARD}") if path != mine and Path("/proc", path.stem).exists()]
@@ -61,7 +63,7 @@ class Share:
 
     def setup(self) -> None:
         total_mib = card_of(stand_in())["total_mib"]
-        # The share is told in thousandths, rounded down.
+        # The share is given in thousandths, rounded down.
         share = float(os.environ["STOKE_VRAM_FRACTION"]) if self.is_told else 0.9
         assert not self.is_told or abs(share - 0.9) < 0.002, share
         self.mib = total_mib * 9 // 10

@@ -17,6 +17,6 @@ def batched(how: list[str]) -> list[dict]:
     if "wait" in how:
         print("waiting", flush=True)
         while not os.path.exists("@GATE@"):
-            # What a cancel would interrupt goes on all the same.
+            # Code that a cancel would interrupt continues anyway.
             time.sleep(0.01)
     return [ValueError("as it was told") if one == "fail" else {"pid": os.getpid(), "sizes": sizes} for one in how]
