@@ -2,6 +2,8 @@
 //! replicas answer.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::join_all;
 use nix::sys::signal::Signal;
@@ -211,25 +213,28 @@ async fn nothing_acknowledged_is_lost_when_the_replica_takes_over() {
     let reach = |server: &RedisServer| RedisQueue::connect(RedisConfig { url: server.url(), ..RedisConfig::default() });
     let queue = reach(&pair.primary).await.unwrap();
     assert_eq!(queue.check_fitness(false).await.unwrap().replicas_to_wait, 1);
+    let killed = Arc::new(AtomicBool::new(false));
     let clients = (0..8).map(|_| {
-        let queue = queue.clone();
+        let (queue, killed) = (queue.clone(), killed.clone());
         tokio::spawn(async move {
             let mut told = BTreeMap::new();
-            loop {
+            // Before the kill, a call can fail too: on a busy machine a replica may acknowledge late.
+            while !killed.load(Ordering::Relaxed) {
                 let new = job("echo");
                 let id = new.id;
                 if queue.submit(vec![new]).await.is_err() {
-                    return told;
+                    continue;
                 }
                 told.insert(id, JobState::Queued);
-                let Ok(leases) = queue.lease(query(1, 0)).await else { return told };
+                let Ok(leases) = queue.lease(query(1, 0)).await else { continue };
                 let reports: Vec<_> = leases.iter().map(succeed).collect();
-                let Ok(answers) = queue.finish(&reports).await else { return told };
+                let Ok(answers) = queue.finish(&reports).await else { continue };
                 for (report, answer) in reports.iter().zip(answers) {
                     assert_eq!(answer, FinishAnswer::Ok);
                     told.insert(report.job_id, JobState::Succeeded);
                 }
             }
+            told
         })
     });
     let clients: Vec<_> = clients.collect();
@@ -237,6 +242,7 @@ async fn nothing_acknowledged_is_lost_when_the_replica_takes_over() {
         tokio::task::yield_now().await;
     }
     signal(pair.primary.pid(), Signal::SIGKILL);
+    killed.store(true, Ordering::Relaxed);
     let _: () = redis::cmd("REPLICAOF").arg("NO").arg("ONE").query_async(&mut raw(&pair.replica).await).await.unwrap();
 
     let after = reach(&pair.replica).await.unwrap();
