@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -69,6 +70,12 @@ NAMES = {
     ("Schedule", "paused"): "is_paused",
 }
 
+# That of before the fixtures, which change HOME: rustfmt finds its toolchain there.
+ENVIRONMENT = dict(os.environ)
+
+# What the generator writes beside Python, TypeScript and the docs.
+MANIFEST = "crates/package/src/manifest/fields.rs"
+
 # The requests, their options, and the members that are arguments of the call or that the client sets.
 PACKAGED = {"package_sha256", "package_size_bytes", "entry", "requirements_lock", "runner"}
 PACKAGED |= {"input_schema", "output_schema"}
@@ -81,7 +88,10 @@ REQUESTS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "ScheduleRequest": (set(ScheduleTiming.__annotations__), {"cron", "job"}),
     "FeedbackRequest": (set(stokehold.Rating.__annotations__), set()),
-    "DeployRequest": (set(stokehold.DeployOptions.__annotations__), PACKAGED | {"name", "python"}),
+    "DeployRequest": (
+        set(stokehold.DeployOptions.__annotations__),
+        PACKAGED - {"input_schema", "output_schema"} | {"name", "python", "demands", "traffic_percent"},
+    ),
     # Of the decorator; its options that are in stoke.toml are missing.
     "Requirements": (set(decorator.EndpointOptions.__annotations__), set()),
     "Step": ({field.name for field in fields(stokehold.Step)}, set()),
@@ -127,7 +137,9 @@ def test_the_decorator_has_every_option_of_a_deploy() -> None:
 
 def generate(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "generate", *arguments]
-    return subprocess.run(command, cwd=root / "sdk", capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, cwd=root / "sdk", env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def test_the_generated_files_are_up_to_date() -> None:
@@ -140,8 +152,8 @@ def copy(tmp_path: Path) -> Path:
     """A copy of the document, the generator and what it writes, for a test to change."""
     for name in ("sdk/generate", "sdk/python/src/stokehold/_generated", "sdk/js/src/generated", "docs/reference"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("api/openapi.json", "sdk/python/pyproject.toml"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name in ("api/openapi.json", "sdk/python/pyproject.toml", "rustfmt.toml", MANIFEST):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
