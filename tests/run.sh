@@ -3,8 +3,12 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 logs=$(mktemp -d)
-# Most tests wait for processes and timers, so that two at once per core leave it idle less often.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
+# Most tests of one crate wait for processes and timers: two at once per core leave it idle less often. The end-to-end
+# tests keep a core busy each, and some of them kill workers by the clock.
+cores=$(nproc)
+threads=${RUST_TEST_THREADS:-$((2 * cores))}
+whole=${RUST_TEST_THREADS:-$cores}
+export RUST_TEST_THREADS=$threads
 trap 'rm -rf "$logs"' EXIT
 failed=0
 
@@ -67,9 +71,10 @@ count() { # log, line pattern, word
 
 suite rust rust
 suite valkey valkey
-suite python env -C sdk/python "$PWD/.tools/dev/bin/python" -m pytest -q -n $((2 * $(nproc)))
+suite python env -C sdk/python "$PWD/.tools/dev/bin/python" -m pytest -q -n $((2 * cores))
 suite javascript npm --prefix sdk/js run --silent test
 suite dashboard npm --prefix api/dashboard run --silent test
+export RUST_TEST_THREADS=$whole
 suite end-to-end programs stokehold-tests '@(it|powercut|monitoring)'
 # The quick part of `make hostile-tests`.
 suite hostile programs stokehold-tests hostile
