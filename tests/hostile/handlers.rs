@@ -167,7 +167,7 @@ impl Prison {
         let abstract_name = format!("stokehold-hostile-{}-{level}", std::process::id());
         let address = SocketAddr::from_abstract_name(&abstract_name).unwrap();
         let listener = UnixListener::bind_addr(&address).unwrap();
-        let _ = stage.stack.stoke_ok(&["deploy", &stage::own("handlers/inside.py")]);
+        let _ = stage.stack.stoke_ok(&["deploy", &stage::own("handlers")]);
         Self { stage, level, victim, _abstract: listener, abstract_name }
     }
 
