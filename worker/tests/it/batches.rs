@@ -86,8 +86,8 @@ async fn a_call_that_waits_for_more_jobs_gets_the_next_one_although_another_proc
     let source = include_str!("handlers/batched.py").replace("@GATE@", &stage.signal_file().to_string_lossy());
     let batched = EndpointSpec { max_batch_size: 2, max_wait_ms: 600_000.0, ..spec("batched") };
     stage.gateway.deploy("batched", pack(&source), batched);
-    // Enough jobs to justify two processes.
-    let jobs = submit(&stage, "wait", 6);
+    // Enough jobs to justify two processes, and a full call for each of them.
+    let jobs = submit(&stage, "wait", 4);
     let are_two = |seen: &crate::gateway::Seen| {
         let models = &seen.status.models;
         (models.len() == 2 && models.iter().all(|model| model.state != ModelState::Loading)).then_some(())
