@@ -283,7 +283,7 @@ mod tests {
         Bounds { headers: PATIENCE, idle: PATIENCE, unread: PATIENCE, ..Bounds::of(CONNECTIONS) }
     }
 
-    /// Opens a connection and sends `said`.
+    /// Opens a connection and sends these bytes.
     async fn say(address: SocketAddr, said: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(said).await.unwrap();

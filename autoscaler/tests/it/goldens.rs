@@ -267,8 +267,7 @@ fn max_usd_per_hour() -> Morning {
 }
 
 fn nobody_offers_80_gb() -> Morning {
-    let about =
-        "A model of 70 GiB, and nobody offers a card that holds it; the small one gets its machine all the same.";
+    let about = "A model of 70 GiB that fits no offered GPU, beside a small one, which still gets its machine.";
     let mut morning = Morning::new(about, Policy::default());
     morning.seen.endpoints.push(endpoint("acme/write", 70.0));
     morning.seen.offers.truncate(1);

@@ -27,7 +27,7 @@ const LATE_MAX: Duration = Duration::from_secs(20);
 /// Time after a worker's death by which its runners must be gone (I14).
 const RUNNERS_GONE: Duration = Duration::from_secs(5);
 
-/// Timeout of waiting for a reply that is to be dropped.
+/// Timeout for the reply that the fault drops.
 const DROP_LIMIT: Duration = Duration::from_secs(10);
 
 /// Maximum number of ends in a report's call: those of a worker that dies before it are run again.

@@ -17,7 +17,7 @@ def raised(class_name: str, message: str) -> str:
 
 
 def began(peer: Peer, run: int) -> None:
-    """Waits until the handler has told of its progress."""
+    """Waits until the handler has reported progress."""
     if not peer.seen("progress", run):
         peer.until(lambda report: report.type == "progress" and report.header["run"] == run)
 
