@@ -258,7 +258,7 @@ test-worker-dist: stoke redis $(WHEEL) ## Make a worker of an older Debian by th
 
 # BARE=: the Debian to install on.
 BARE ?= bookworm
-test-deploy: $(CADDY) ## Type the commands of docs/deploy.md into a bare Debian that boots systemd (as root, with debootstrap and systemd-container)
+test-deploy: $(CADDY) ## Type the commands of docs/how-to/deploy.md into a bare Debian that boots systemd (as root, with debootstrap and systemd-container)
 	@ls target/dist/*.tar.gz >/dev/null 2>&1 || $(MAKE) worker-dist
 	@tests/deploy/bare.sh $(BARE) $(TOOLS)/bare/$(BARE)
 	@STOKE_TEST_BARE=$(TOOLS)/bare/$(BARE) STOKE_WORKER_DIST=$(CURDIR)/target/dist $(TEST) -p stokehold-tests --test deploy -- --nocapture
@@ -289,7 +289,7 @@ test-dashboard: $(DASHBOARD) stoke $(WHEEL) $(CHROMIUM) ## Try the dashboard in 
 	@cd api/dashboard && npm run --silent test -- $(ONLY)
 
 screenshots: $(DASHBOARD) stoke $(WHEEL) $(CHROMIUM) ## Take the dashboard's pictures for the documentation anew, of a busy stack
-	@mkdir -p docs/dashboard
+	@mkdir -p docs/assets/dashboard
 	@cd api/dashboard && npm run --silent screenshots
 
 # The pure core with faults in virtual time (gate D), then the Lua scripts beside it: what holds for the one holds for the other.
@@ -404,12 +404,12 @@ bench: $(WHEEL) $(PEERS) $(BULLMQ) redis ## Measure beside other queues (BENCH_J
 	cargo build --locked --release -p stokehold-cli
 	BENCH_JSON=$(if $(BENCH_JSON),$(abspath $(BENCH_JSON))) cargo bench --locked -p stokehold-tests --bench stack
 
-bench-docs: ## Write docs/BENCHMARKS.md and its charts from BENCH_JSON=path
+bench-docs: ## Write docs/explanation/benchmarks.md and its charts from BENCH_JSON=path
 	BENCH_JSON=$(abspath $(BENCH_JSON)) cargo bench --locked -p stokehold-tests --bench stack -- docs
 
-profile: $(WHEEL) $(INFERNO) redis ## Record flame graphs of a submit and a drain into docs/benchmarks (needs perf)
+profile: $(WHEEL) $(INFERNO) redis ## Record flame graphs of a submit and a drain into docs/assets/benchmarks (needs perf)
 	cargo build --locked --release -p stokehold-cli
-	STOKE_PROFILE_DIR=$(CURDIR)/docs/benchmarks STOKE_TOOLS_BIN=$(TOOLS)/bin cargo bench --locked -p stokehold-tests --bench stack -- profile
+	STOKE_PROFILE_DIR=$(CURDIR)/docs/assets/benchmarks STOKE_TOOLS_BIN=$(TOOLS)/bin cargo bench --locked -p stokehold-tests --bench stack -- profile
 
 test-gpu: stoke redis $(WHEEL) ## Run the worker on this machine's real NVIDIA card, which it fills (needs a driver, no CUDA toolkit)
 	$(TEST) -p stokehold-tests --test gpu -- --test-threads 1 --nocapture

@@ -1,4 +1,4 @@
-//! Test that docs/metrics.md lists every metric. It is here because only this crate depends on every crate that has
+//! Test that docs/reference/metrics.md lists every metric. It is here because only this crate depends on every crate that has
 //! metrics.
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ fn table() -> String {
 
 #[test]
 fn metrics_are_documented() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/metrics.md");
     let page = fs::read_to_string(path).unwrap();
     let (head, written) = page.split_once(BEGIN).expect("the page marks the start of its generated part");
     let expected = table();
@@ -45,7 +45,7 @@ fn metrics_are_documented() {
         fs::write(path, format!("{head}{expected}")).unwrap();
         return;
     }
-    assert!(format!("{BEGIN}{written}") == expected, "docs/metrics.md is out of date: run `make bless`");
+    assert!(format!("{BEGIN}{written}") == expected, "docs/reference/metrics.md is out of date: run `make bless`");
 }
 
 #[test]

@@ -125,7 +125,7 @@ impl Plan {
     }
 }
 
-/// The folder of worker archives that docs/deploy.md describes, if it exists.
+/// The folder of worker archives that docs/how-to/deploy.md describes, if it exists.
 fn archives() -> Option<String> {
     const FOLDER: &str = "/opt/stokehold/dist";
     Path::new(FOLDER).is_dir().then(|| FOLDER.to_owned())

@@ -1,4 +1,4 @@
-//! `make test-deploy`: docs/deploy.md, run in a bare Debian that boots its own systemd. Afterwards the test checks the
+//! `make test-deploy`: docs/how-to/deploy.md, run in a bare Debian that boots its own systemd. Afterwards the test checks the
 //! promises of the page: a reboot without warning, a repeated installation, and one that was removed and comes back.
 //! Needs root.
 #![allow(
@@ -72,7 +72,7 @@ fn a_bare_machine_becomes_a_durable_watched_stack_by_the_commands_of_the_page() 
     }
 
     let mut machine = Machine::boot(&root);
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/deploy.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/how-to/deploy.md");
     let blocks: Vec<_> = documented::blocks(&page).into_iter().filter(|block| block.place == "machine").collect();
     assert!(blocks.len() >= 10, "the page has lost its commands: {blocks:?}");
     let begun = Instant::now();
@@ -80,7 +80,7 @@ fn a_bare_machine_becomes_a_durable_watched_stack_by_the_commands_of_the_page() 
         let started = Instant::now();
         let printed = machine.types(&block.commands);
         println!(
-            "docs/deploy.md:{}: {:.1} s\n{}\n{printed}",
+            "docs/how-to/deploy.md:{}: {:.1} s\n{}\n{printed}",
             block.line,
             started.elapsed().as_secs_f64(),
             block.commands

@@ -69,7 +69,7 @@ fn the_units_of_an_installation_are_what_systemd_takes() {
 
 #[test]
 fn every_command_of_the_page_says_where_it_is_typed() {
-    let blocks = documented::blocks(&repository().join("docs/deploy.md"));
+    let blocks = documented::blocks(&repository().join("docs/how-to/deploy.md"));
     assert!(blocks.iter().all(|block| ["machine", "builder"].contains(&block.place.as_str())), "{blocks:?}");
     assert!(blocks.iter().any(|block| block.commands.contains("stoke install --domain")), "{blocks:?}");
 }

@@ -169,10 +169,10 @@ async fn the_vllm_example_serves_the_job_that_the_page_submits() {
     let _worker = stack.start_worker("card", &worker);
 
     let chat = dir.path().join("chat");
-    write(&chat, "stoke.toml", &blocks("servers.md", "toml")[0]);
+    write(&chat, "stoke.toml", &blocks("how-to/servers.md", "toml")[0]);
     write(&chat, "model/config.json", "{}");
     let _ = type_in(&stack, dir.path(), "stoke deploy chat", &variables);
-    let shown = type_in(&stack, dir.path(), &blocks("servers.md", "sh")[0], &variables);
+    let shown = type_in(&stack, dir.path(), &blocks("how-to/servers.md", "sh")[0], &variables);
     let result: Value = serde_json::from_str(&shown).unwrap();
     let words = result.as_array().unwrap().iter().filter_map(|item| item["choices"][0]["delta"]["content"].as_str());
     assert_eq!(words.collect::<String>(), "Hello!", "{shown}");
@@ -181,7 +181,7 @@ async fn the_vllm_example_serves_the_job_that_the_page_submits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_model_runs_as_the_page_has_it() {
     let (stack, dir) = api::stack(&[]);
-    let shown = type_in(&stack, dir.path(), &blocks("first-model.md", "sh")[0], &[]);
+    let shown = type_in(&stack, dir.path(), &blocks("how-to/deploy-a-model.md", "sh")[0], &[]);
     assert_eq!(shown.matches("Hello, world!").count(), 2, "{shown}");
 }
 
@@ -203,7 +203,7 @@ async fn the_whole_stoke_toml_of_the_page_is_accepted_and_runs() {
     let _ = stack.stoke_ok(&["deploy", &check.to_string_lossy()]);
     let _ = type_in(&stack, dir.path(), "printf hf_canary | stoke secret set HF_TOKEN", &variables);
 
-    let [model, server] = &blocks("first-model.md", "toml")[..] else { panic!("two files are shown") };
+    let [model, server] = &blocks("how-to/deploy-a-model.md", "toml")[..] else { panic!("two files are shown") };
     let python = Command::new("python3").args(["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).output();
     let python = String::from_utf8(python.unwrap().stdout).unwrap();
     // Uses the installed Python: another version would be downloaded.

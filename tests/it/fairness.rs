@@ -51,7 +51,7 @@ async fn two_equal_tenants_that_start_at_once_on_a_fresh_worker_are_served_alike
     let (anns, bobs) = tokio::join!(ends(&ann), ends(&bob));
     let (first, other) = if anns.last() < bobs.last() { (&anns, &bobs) } else { (&bobs, &anns) };
     let done = other.iter().filter(|end| *end <= first.last().unwrap()).count();
-    // Jobs of loaded models may go first for three load times (gpus.md): on all slots, at worst. A load on a busy
+    // Jobs of loaded models may go first for three load times (docs/explanation/gpus.md): on all slots, at worst. A load on a busy
     // machine takes half a second.
     let ahead = SLOTS as f64 / RUN_S * 3.0 * ann_s.max(bob_s).max(0.5);
     let behind = (JOBS - done) as f64;

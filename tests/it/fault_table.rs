@@ -1,4 +1,4 @@
-//! Checks that the tests named in `docs/reliability/FAULTS.md` exist.
+//! Checks that the tests named in `docs/explanation/reliability/faults.md` exist.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::api::root;
 
 #[test]
 fn every_test_that_the_table_of_faults_names_is_there() {
-    let table = fs::read_to_string(root().join("docs/reliability/FAULTS.md")).unwrap();
+    let table = fs::read_to_string(root().join("docs/explanation/reliability/faults.md")).unwrap();
     let (mut file, mut named) = ("", 0);
     // The code spans: `path::name`, or `::name` in the file named before it.
     for name in table.split('`').skip(1).step_by(2).filter(|code| *code != "path::name") {

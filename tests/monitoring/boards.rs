@@ -130,7 +130,7 @@ fn no_board_is_bound_to_one_data_source() {
 
 #[test]
 fn boards_ask_for_metrics_that_there_are() {
-    let metrics = read("docs/metrics.md");
+    let metrics = read("docs/reference/metrics.md");
     for Question { place, query } in questions() {
         let unknown: Vec<String> = named(&query).into_iter().filter(|name| !is_documented(name, &metrics)).collect();
         assert!(unknown.is_empty(), "{place}: {unknown:?}");

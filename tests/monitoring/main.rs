@@ -26,7 +26,7 @@ fn named(query: &str) -> Vec<String> {
     words.filter(|word| word.starts_with("stokehold_")).map(str::to_owned).collect()
 }
 
-/// Whether a metric is in docs/metrics.md, which is written from the code.
+/// Whether a metric is in docs/reference/metrics.md, which is written from the code.
 fn is_documented(metric: &str, metrics: &str) -> bool {
     let names = ["", "_bucket", "_sum", "_count"].map(|suffix| metric.strip_suffix(suffix).unwrap_or(metric));
     names.iter().any(|name| metrics.contains(&format!("| `{name}` |")))

@@ -32,14 +32,14 @@ fn each_alert_fires_when_it_should_and_not_when_it_nearly_should() {
 
 #[test]
 fn each_alert_has_words_and_a_place_in_the_runbook() {
-    let (rules, runbook) = (read(RULES), read("docs/runbook.md"));
+    let (rules, runbook) = (read(RULES), read("docs/how-to/runbook.md"));
     for (alert, rule) in alerts().into_iter().zip(rules.split("- alert: ").skip(1)) {
         for part in ["severity: ", "summary: ", "description: "] {
             assert!(rule.contains(part), "{alert} has no {part}");
         }
-        let anchor = format!("docs/runbook.md#{}\n", alert.to_lowercase());
+        let anchor = format!("docs/how-to/runbook.md#{}\n", alert.to_lowercase());
         assert!(rule.contains(&anchor), "{alert} does not name {anchor}");
-        assert!(runbook.contains(&format!("\n## {alert}\n")), "docs/runbook.md has no {alert}");
+        assert!(runbook.contains(&format!("\n## {alert}\n")), "docs/how-to/runbook.md has no {alert}");
     }
     for heading in runbook.lines().filter_map(|line| line.strip_prefix("## Stokehold")) {
         assert!(alerts().contains(&format!("Stokehold{heading}")), "Stokehold{heading} is no alert any more");
@@ -48,7 +48,7 @@ fn each_alert_has_words_and_a_place_in_the_runbook() {
 
 #[test]
 fn rules_and_their_tests_name_metrics_that_there_are() {
-    let metrics = read("docs/metrics.md");
+    let metrics = read("docs/reference/metrics.md");
     for (file, text) in [(RULES, read(RULES)), (TESTS, read(TESTS))] {
         let unknown: Vec<String> = named(&text).into_iter().filter(|name| !is_documented(name, &metrics)).collect();
         assert!(unknown.is_empty(), "{file}: {unknown:?}");

@@ -21,7 +21,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one on the content of the disk. Returns how often it needed the repair that docs/durability.md describes.
+    /// Starts one on the content of the disk. Returns how often it needed the repair that docs/explanation/durability.md describes.
     pub(crate) fn start(disk: &mut Disk, fsync: &str) -> (Self, u64) {
         match Self::try_start(disk, fsync) {
             Ok(server) => (server, 0),

@@ -1,11 +1,11 @@
-// Takes the pictures of docs/dashboard.md and README.md, of a busy stack: `make screenshots`.
+// Takes the pictures of docs/reference/dashboard.md and README.md, of a busy stack: `make screenshots`.
 import { join, resolve } from "node:path";
 import type { Page } from "@playwright/test";
 import { expect, live, test } from "./fixtures";
 import { crowd } from "./seed";
 import type { Api, Schemas } from "./stack";
 
-const PICTURES = resolve(import.meta.dirname, "../../../docs/dashboard");
+const PICTURES = resolve(import.meta.dirname, "../../../docs/assets/dashboard");
 const BUSY_MS = 180_000;
 /** Pictures that are drawn by then: so there is something of every state, and a curve. */
 const DRAWN_MIN = 20;

@@ -1,5 +1,5 @@
 //! `kubernetes`: machines are pods of a cluster. The cluster's own autoscaler may add nodes for them.
-//! docs/kubernetes.md.
+//! docs/how-to/kubernetes.md.
 
 mod answer;
 mod body;

@@ -96,7 +96,7 @@ fn admission(health: &Health) -> Finding {
         Finding::ok(WHAT, format!("open; {room}"))
     } else {
         let why = output::text(health.admission.reason.as_deref());
-        Finding::fail(WHAT, format!("closed: {why}; {room}"), "See docs/durability.md for each reason.")
+        Finding::fail(WHAT, format!("closed: {why}; {room}"), "See docs/explanation/durability.md for each reason.")
     }
 }
 

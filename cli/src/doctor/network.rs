@@ -38,8 +38,7 @@ pub(super) async fn unreached(what: &'static str, url: &str) -> Finding {
 /// Checks whether the API's default rules allow webhooks to a URL, and whether it responds.
 pub(super) async fn webhook(url: &str) -> Finding {
     const WHAT: &str = "webhook";
-    const FIX: &str =
-        "Webhooks must be https URLs with a public address; see docs/webhooks.md for what an operator can allow.";
+    const FIX: &str = "Webhooks must be https URLs with a public address; see docs/how-to/webhooks.md for what an operator can allow.";
     let Some((host, port)) = place(url).filter(|_| url.starts_with("https://")) else {
         return Finding::fail(WHAT, format!("{url} is not an https URL"), FIX);
     };

@@ -41,7 +41,7 @@ pub(super) struct Options {
     /// Run the autoscaler; configure its providers in /etc/stokehold/autoscaler.toml [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     autoscaler: Option<bool>,
-    /// Back up Redis every hour; see docs/backup.md for the settings [default: false]
+    /// Back up Redis every hour; see docs/how-to/backup.md for the settings [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     backup: Option<bool>,
 }

@@ -71,7 +71,7 @@ pub(super) fn settings(
     }
     ensure!(
         !answers.backup || settings.contains_key("STOKE_BACKUP_URL"),
-        "--backup needs a bucket, preferably on another machine: set STOKE_BACKUP_URL=s3://bucket/prefix, STOKE_BACKUP_S3_ENDPOINT_URL and its keys (see docs/backup.md)"
+        "--backup needs a bucket, preferably on another machine: set STOKE_BACKUP_URL=s3://bucket/prefix, STOKE_BACKUP_S3_ENDPOINT_URL and its keys (see docs/how-to/backup.md)"
     );
     settings.insert("STOKE_LISTEN".to_owned(), "127.0.0.1:7070".to_owned());
     settings.insert("STOKE_PUBLIC_URL".to_owned(), answers.url());

@@ -97,7 +97,7 @@ fn check_size(root: &Path, files: &[PathBuf]) -> Result<(), Error> {
     let largest: Vec<String> =
         sizes.iter().take(3).map(|(size, name)| format!("{} ({} MiB)", name.display(), size >> 20)).collect();
     invalid!(
-        "{} has {} MiB, but a package may have at most {} MiB; largest files: {}. Declare weights in stoke.toml (see docs/weights.md), and move other data out of the folder",
+        "{} has {} MiB, but a package may have at most {} MiB; largest files: {}. Declare weights in stoke.toml (see docs/how-to/weights.md), and move other data out of the folder",
         root.display(),
         total >> 20,
         BYTES_MAX >> 20,

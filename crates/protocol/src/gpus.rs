@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Compares `docs/gpu-kinds.md` with the table; `BLESS=1` writes it.
+    /// Compares `docs/reference/gpu-kinds.md` with the table; `BLESS=1` writes it.
     #[test]
     fn the_documented_table_is_this_one() {
         let mut text = include_str!("gpus.md").to_owned();
@@ -159,11 +159,11 @@ mod tests {
             writeln!(text, "| {name} | {market} | {sold_gib} | {reported_mib} | {usable} | {index} | {source} |")
                 .unwrap();
         }
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/gpu-kinds.md");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/gpu-kinds.md");
         if std::env::var_os("BLESS").is_some() {
             std::fs::write(&path, &text).unwrap();
         }
         let documented = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(documented == text, "docs/gpu-kinds.md is out of date: run `make bless`");
+        assert!(documented == text, "docs/reference/gpu-kinds.md is out of date: run `make bless`");
     }
 }

@@ -245,7 +245,7 @@ impl Requirements {
     }
 }
 
-/// Sandbox levels: how strictly a worker confines its handlers. `docs/sandbox.md` describes them.
+/// Sandbox levels: how strictly a worker confines its handlers. `docs/explanation/sandbox.md` describes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum SandboxLevel {
     /// Not confined.

@@ -125,7 +125,7 @@ fn every_route_that_is_called_heavy_is_there() {
 
 #[test]
 fn the_page_of_limits_has_these() {
-    let page = include_str!("../../../../docs/access.md").replace('\n', " ");
+    let page = include_str!("../../../../docs/how-to/access.md").replace('\n', " ");
     for fact in [
         format!("- {LIGHT_AT_ONCE} requests at a time"),
         format!("waited {} ms for its place", LIGHT_WAIT_MAX.as_millis()),

@@ -9,7 +9,7 @@ use super::{impatient, label, listed, rent, server, states};
 
 const GATE: &str = "stokehold.dev/machine";
 
-/// Creates the Deployment of docs/kubernetes.md.
+/// Creates the Deployment of docs/how-to/kubernetes.md.
 pub(super) fn deploy(server: &Server, replicas: u32, gates: &Value) {
     let name = json!([{"name": "STOKE_WORKER_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['stokehold.dev/machine']"}}}]);
     let spec = json!({"schedulingGates": gates, "containers": [{"name": "worker", "image": "w", "env": name}]});

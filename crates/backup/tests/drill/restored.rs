@@ -148,7 +148,7 @@ fn peak_mb() -> u64 {
     peak.unwrap_or(0) / 1_000
 }
 
-/// Figures for docs/backup.md: `STOKE_TEST_JOBS=100000 cargo test -p stokehold-backup --test drill figures -- --ignored
+/// Figures for docs/how-to/backup.md: `STOKE_TEST_JOBS=100000 cargo test -p stokehold-backup --test drill figures -- --ignored
 /// --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes and judges nothing but equality: it prints figures"]
