@@ -3,7 +3,7 @@
 Checks: cycles of more than three modules, crates that depend upwards, files of more than 500 lines, public types with
 names that were replaced, implementations for the state of the API outside its file, errors of HTTP in code that
 answers no requests, banned words in doc comments and messages, words of Vast.ai outside `crates/vast`, lines of
-Markdown over 100 columns, paths in Markdown that do not exist.
+Markdown over 100 columns, paths in Markdown that do not exist, dead links between pages.
 
 What was there when a check came is in `baseline.json`. Its numbers only ever fall: a number that rose fails, and so
 does one that fell, until `python3 tests/tidy --update` has written the lower one.
@@ -20,6 +20,7 @@ import json
 import sys
 from collections import Counter
 
+import links
 import markdown
 import paths
 import structure
@@ -40,6 +41,7 @@ CHECKS = {
     "words of Vast.ai outside crates/vast": vast.findings,
     "lines of Markdown over 100 columns": markdown.findings,
     "paths in Markdown that do not exist": paths.findings,
+    "dead links in Markdown": links.findings,
 }
 
 
