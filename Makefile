@@ -350,7 +350,7 @@ powercut: redis ## Cut Redis' power CUTS times in each durability class (SEED=n)
 	CUTS=$(CUTS) SEED=$(or $(SEED),1) $(TEST) -p stokehold-tests --test powercut -- --nocapture --test-threads 1
 
 # Relative to sdk/python, whose settings for ruff and mypy hold for all of them.
-PYTHON_FOLDERS := . ../examples ../generate $(addprefix ../../,cli/src/demo worker/src crates/client lab/peers tests/schema tests/tidy autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
+PYTHON_FOLDERS := . ../examples ../generate $(addprefix ../../,cli/src/demo worker/src crates/client lab/peers tests/schema tests/tidy tests/docs autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
 lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatting, lints, types, licences
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
@@ -359,6 +359,7 @@ lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatt
 	cd sdk/python && $(TOOLS)/dev/bin/ruff check $(PYTHON_FOLDERS) && $(TOOLS)/dev/bin/ruff format --check $(PYTHON_FOLDERS)
 	cd sdk/python && $(TOOLS)/dev/bin/mypy
 	python3 tests/tidy
+	python3 tests/docs
 	cd sdk/python && $(TOOLS)/dev/bin/python tools/unasync.py --check
 	python3 crates/client/generate.py --check
 	cd sdk && $(TOOLS)/dev/bin/python -m generate --check
@@ -383,9 +384,10 @@ openapi: redis $(DEV) ## Rewrite api/openapi.json from the code, and what `make 
 	BLESS=1 $(TEST) -p stokehold-api openapi
 	@$(MAKE) models
 
-models: $(DEV) ## Rewrite the models of the SDKs and the CLI, and docs/reference, from api/openapi.json
+models: $(DEV) ## Rewrite the models of the SDKs and the CLI, and docs/reference, from api/openapi.json and the code
 	python3 crates/client/generate.py
 	@cd sdk && $(TOOLS)/dev/bin/python -m generate
+	@python3 tests/docs --write
 
 # The asynchronous client is the source: _async_client.py gives _client.py, and so on.
 sync-client: $(DEV) ## Rewrite the synchronous Python client from the asynchronous one
