@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::process::Command;
 
 use super::{Error, child};
+use crate::programs::beside;
 use crate::uv::Uv;
 
 /// Python versions that runners support, in uv's syntax: the wheel's `requires-python`.
@@ -45,16 +46,18 @@ pub(crate) struct Interpreter {
 pub(super) struct Interpreters(Mutex<HashMap<String, Arc<Interpreter>>>);
 
 impl Interpreters {
-    /// The interpreter for a version, e.g. `3.11`; for an empty version, the `python3` on PATH, or any supported one if
-    /// it is missing or too old.
+    /// The interpreter for a version, e.g. `3.11`, or for an empty version any supported one: the `python3` on PATH, else
+    /// the one next to this program, else one that uv finds or installs.
     pub(super) async fn find(&self, uv: &Uv, version: &str) -> Result<Arc<Interpreter>, Error> {
         check_version(version)?;
         let known = self.0.lock().get(version).cloned();
         if let Some(known) = known.filter(|known| known.program.exists()) {
             return Ok(known);
         }
-        let found =
-            Arc::new(if version.is_empty() { any(uv).await? } else { probe(uv.find_python(version).await?).await? });
+        let found = Arc::new(match here(uv, version).await {
+            Some(found) => found,
+            None => probe(uv.find_python(if version.is_empty() { PYTHON_MIN } else { version }).await?).await?,
+        });
         self.0.lock().insert(version.to_owned(), Arc::clone(&found));
         Ok(found)
     }
@@ -70,16 +73,26 @@ pub(crate) fn check_version(version: &str) -> Result<(), Error> {
     Err(Error::PythonVersion(version.chars().take(40).collect()))
 }
 
-/// Any supported interpreter. GPU images often have no Python, RHEL 8's is 3.6, and a minimal Debian's lacks modules
-/// that environments need: uv then finds or installs another.
-async fn any(uv: &Uv) -> Result<Interpreter, Error> {
-    if let Ok(found) = default().await
-        && serves(&found.identity)
-        && uv.accepts(&found.program).await.is_ok()
-    {
-        return Ok(found);
+/// The `python3` on PATH, or the one of the environment that this program is installed in, if it has this version and
+/// environments can be built on it: GPU images often have no Python, RHEL 8's is 3.6, and a minimal Debian's lacks
+/// modules. uv does not consider the Python that an environment on PATH was made from.
+async fn here(uv: &Uv, version: &str) -> Option<Interpreter> {
+    for program in [Some(PathBuf::from("python3")), beside("python3")].into_iter().flatten() {
+        if let Ok(found) = probe(program).await
+            && serves(&found.identity)
+            && is_of(&found.identity, version)
+            && uv.accepts(&found.program).await.is_ok()
+        {
+            return Some(found);
+        }
     }
-    probe(uv.find_python(PYTHON_MIN).await?).await
+    None
+}
+
+/// Whether a version, possibly followed by text, is the wanted one or a more exact form of it.
+fn is_of(version: &str, wanted: &str) -> bool {
+    let rest = version.strip_prefix(wanted);
+    wanted.is_empty() || rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// The `python3` on PATH.
@@ -129,6 +142,16 @@ fn base_of(program: &Path, prefixes: [&Path; 2]) -> Vec<PathBuf> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_version_is_of_its_shorter_forms() {
+        for wanted in ["", "3", "3.11", "3.11.7"] {
+            assert!(is_of("3.11.7 cpython-311", wanted), "{wanted:?}");
+        }
+        for wanted in ["3.1", "3.12", "3.11.70", "3.11.7.1"] {
+            assert!(!is_of("3.11.7 cpython-311", wanted), "{wanted:?}");
+        }
+    }
 
     #[test]
     fn only_versions_are_versions() {
