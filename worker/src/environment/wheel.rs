@@ -1,9 +1,8 @@
 //! The runner wheel, which every environment contains.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-
 use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use tokio::task::spawn_blocking;
 
@@ -20,19 +19,16 @@ pub enum RunnerWheel {
 }
 
 impl RunnerWheel {
-    /// The wheel to use: `explicit`, else the file in `STOKE_RUNNER_WHEEL`, else the newest `stokehold-*.whl` in
-    /// `../wheels` relative to this program (where builds and release archives put it), else this version from the
-    /// package index.
+    /// The wheel to use: `explicit`, else the file in `STOKE_RUNNER_WHEEL`, else one that belongs to this program, else
+    /// this version from the package index.
     #[must_use]
     pub fn find(explicit: Option<&Path>) -> Self {
         let named = std::env::var_os("STOKE_RUNNER_WHEEL").filter(|name| !name.is_empty()).map(PathBuf::from);
         if let Some(path) = explicit.map(Path::to_owned).or(named) {
             return Self::File(std::path::absolute(&path).unwrap_or(path));
         }
-        // Check two levels: test programs are in `deps/`, one level below others.
         let program = std::env::current_exe().ok();
-        let above = program.iter().flat_map(|program| program.ancestors().skip(2).take(2));
-        let found = above.filter_map(|folder| newest(&folder.join("wheels"))).next();
+        let found = program.as_deref().and_then(of_program);
         found.map_or_else(|| Self::Requirement(format!("stokehold=={}", env!("CARGO_PKG_VERSION"))), Self::File)
     }
 
@@ -56,6 +52,21 @@ impl RunnerWheel {
             Self::Requirement(requirement) => requirement.as_ref(),
         }
     }
+}
+
+/// The runner's wheel of a program: the newest in a folder `wheels` next to it (a release build of a checkout), in
+/// `../share/stokehold/wheels` (installed from the published wheel), in `../wheels` (the archive of a worker, a debug
+/// build of a checkout) or in `../../wheels` (a test program of a checkout).
+fn of_program(program: &Path) -> Option<PathBuf> {
+    let mut above = program.ancestors().skip(1);
+    let (own, parent, grandparent) = (above.next()?, above.next(), above.next());
+    let folders = [
+        Some(own.join("wheels")),
+        parent.map(|parent| parent.join("share/stokehold/wheels")),
+        parent.map(|parent| parent.join("wheels")),
+        grandparent.map(|grandparent| grandparent.join("wheels")),
+    ];
+    folders.into_iter().flatten().find_map(|folder| newest(&folder))
 }
 
 fn newest(folder: &Path) -> Option<PathBuf> {
@@ -89,5 +100,27 @@ mod tests {
             }
         }
         assert_eq!(newest(folder.path()), Some(folder.path().join("stokehold-2.whl")));
+    }
+    #[test]
+    fn each_layout_of_files_leads_to_the_wheel_of_the_program() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "").unwrap();
+            path
+        };
+        let of = |program: &str| of_program(&root.path().join(program));
+        assert_eq!(of("checkout/target/debug/stoke"), None);
+        let debug = put("checkout/target/wheels/stokehold-1.whl");
+        let release = put("checkout/target/release/wheels/stokehold-1.whl");
+        for program in ["checkout/target/debug/stoke", "checkout/target/debug/deps/it-1"] {
+            assert_eq!(of(program), Some(debug.clone()), "{program}");
+        }
+        assert_eq!(of("checkout/target/release/stoke"), Some(release));
+        let archived = put("opt/stokehold/wheels/stokehold-1.whl");
+        assert_eq!(of("opt/stokehold/bin/stoke"), Some(archived));
+        let installed = put("venv/share/stokehold/wheels/stokehold-1.whl");
+        assert_eq!(of("venv/bin/stoke"), Some(installed));
     }
 }
