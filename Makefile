@@ -37,11 +37,17 @@ MANIFESTS := $(TOOLS)/manifests/.installed
 PEERS := $(TOOLS)/peers/.installed
 ZIG := $(TOOLS)/zig/.installed
 BULLMQ := lab/peers/bullmq/node_modules/.installed
+# `stoke` and the compiled part of the Python package, and the wheels that hold the latter: of a debug build in target/wheels, where every program
+# in target/ looks, and of a release build beside target/release/stoke, which looks there first.
+STOKE := target/debug/stoke
+LIBRARY := target/debug/lib_wire.so
 WHEEL := target/wheels/.built
+RELEASE_LIBRARY := target/release/lib_wire.so
+RELEASE_WHEEL := target/release/wheels/.built
+WHEEL_METADATA := target/metadata/.written
 JS := sdk/js/node_modules/.installed
 DASHBOARD := api/dashboard/dist/.built
 DASHBOARD_NODE := api/dashboard/node_modules/.installed
-STOKE := target/debug/stoke
 
 export STOKE_UV := $(UV)
 export STOKE_TEST_PYTHON := $(TOOLS)/client/bin/python
@@ -62,11 +68,11 @@ export STOKE_TEST_CHROMIUM := $(CHROMIUM)
 # the environment's folder is for other checkouts to share, and would be without wheels and archives.
 unexport CARGO_TARGET_DIR
 
-WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust crates/wire crates/package crates/serde-words -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
+WHEEL_SOURCES := sdk/python/tools/wheels.py LICENSE $(shell find sdk/python/src -type f \( -name '*.py' -o -name '*.pyi' -o -name py.typed \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -type d \( -name node_modules -o -name dist -o -name tests -o -name test-results \) -prune -o -type f ! -name openapi.d.ts ! -name playwright.config.ts -print 2>/dev/null)
 
-.PHONY: dashboard help demo dev test sync-client models it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-scripts bench-connections bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots
+.PHONY: wheels test-wheels stoke-release dashboard help demo dev test sync-client models it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-scripts bench-connections bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -89,7 +95,7 @@ UNIFIED := --features stokehold-cli/unified
 TEST := cargo test --locked -p stokehold-cli $(UNIFIED)
 
 # For `make test`, all that it will test is built at once.
-BUILD_STOKE = cargo build --locked -p stokehold-cli $(UNIFIED)
+BUILD_STOKE = cargo build --locked -p stokehold-cli -p stokehold-runner-wire $(UNIFIED)
 test: BUILD_STOKE = cargo build --locked --workspace --lib --bins --tests $(UNIFIED)
 
 # Its output goes to standard error, so that DEMO_JSON=1 leaves standard output to the document. Without npm it goes without the
@@ -106,11 +112,27 @@ $(UV):
 	else rm -rf $(TOOLS)/uv; python3 -m pip install -q --disable-pip-version-check --target $(TOOLS)/uv uv==$(UV_VERSION) 1>&2 \
 	|| { echo "python3 has neither venv nor pip: install your system's python3-venv or python3-pip" >&2; exit 1; }; fi
 
-wheel: $(WHEEL) ## Build the Python package into target/wheels
-$(WHEEL): $(WHEEL_SOURCES) sdk/python/pyproject.toml Cargo.lock | $(UV)
-	@echo "building the Python package" >&2
-	@rm -f target/wheels/*.whl
-	@$(UV) tool run -q --from maturin==$(MATURIN_VERSION) maturin build -q --release --locked -m sdk/python/rust/Cargo.toml --out target/wheels 1>&2
+# The compiled part comes from the same call of cargo as `stoke`, so that its dependencies are compiled once.
+WHEELS := sdk/python/tools/wheels.py
+wheel: $(WHEEL) ## Build the Python package into target/wheels, for tests and the demo
+$(WHEEL): $(LIBRARY) $(WHEEL_SOURCES) $(WHEEL_METADATA)
+	@python3 $(WHEELS) runner --library $(LIBRARY) --strip --metadata $(dir $(WHEEL_METADATA)) --platform linux_$(shell uname -m) --level 1 --out $(dir $@)
+	@touch $@
+
+$(RELEASE_WHEEL): $(RELEASE_LIBRARY) $(WHEEL_SOURCES) $(WHEEL_METADATA)
+	@python3 $(WHEELS) runner --library $(RELEASE_LIBRARY) --strip --metadata $(dir $(WHEEL_METADATA)) --platform linux_$(shell uname -m) --out $(dir $@)
+	@touch $@
+
+# Cargo decides whether they change.
+$(LIBRARY): stoke ;
+$(RELEASE_LIBRARY): stoke-release ;
+stoke-release:
+	@cargo build --locked --release -p stokehold-cli -p stokehold-runner-wire 1>&2
+
+$(WHEEL_METADATA): sdk/python/pyproject.toml sdk/python/README.md sdk/python/rust/Cargo.toml | $(UV)
+	@rm -rf $(dir $@) && mkdir -p $(dir $@)
+	@cd sdk/python && $(UV) tool run -q --from maturin==$(MATURIN_VERSION) maturin pep517 write-dist-info --quiet --metadata-directory $(CURDIR)/$(dir $@) --interpreter python3 \
+	>$(CURDIR)/$(dir $@)log 2>&1 || { cat $(CURDIR)/$(dir $@)log >&2; exit 1; }
 	@touch $@
 
 # What an application has: the package and its dependencies.
@@ -183,28 +205,31 @@ $(PEERS): lab/peers/requirements.txt | $(UV)
 $(BULLMQ): lab/peers/bullmq/package-lock.json
 	@cd lab/peers/bullmq && npm install --no-save --ignore-scripts --silent --no-audit --no-fund && touch node_modules/.installed || echo "BullMQ cannot be installed" >&2
 
+# Tools that are built here, for tests alone: quickly, and without debugging information.
+INSTALL = CARGO_PROFILE_DEV_DEBUG=0 cargo install --debug -q --locked --root $(TOOLS)
+
 # A foreign S3 server, for tests only: what passes on ours must pass on another.
 garage: $(GARAGE) ## Build the second S3 server of the tests
 $(GARAGE):
 	@echo "building garage $(GARAGE_VERSION), the second S3 server of the tests (some minutes, once)" >&2
-	@cargo install --debug -q --locked --root $(TOOLS) --target-dir target/garage --version $(GARAGE_VERSION) garage 1>&2
+	@$(INSTALL) --target-dir target/garage --version $(GARAGE_VERSION) --no-default-features --features bundled-libs,sqlite garage 1>&2
 	@rm -rf target/garage
 
 $(DENY):
 	@echo "building cargo-deny $(DENY_VERSION) (some minutes, once)" >&2
-	@cargo install --debug -q --locked --root $(TOOLS) --target-dir target/deny --version $(DENY_VERSION) cargo-deny 1>&2
+	@$(INSTALL) --target-dir target/deny --version $(DENY_VERSION) cargo-deny 1>&2
 	@rm -rf target/deny
 
 $(INFERNO):
 	@echo "building inferno $(INFERNO_VERSION), which draws flame graphs (a minute, once)" >&2
-	@cargo install --debug -q --locked --root $(TOOLS) --target-dir target/inferno --version $(INFERNO_VERSION) inferno 1>&2
+	@$(INSTALL) --target-dir target/inferno --version $(INFERNO_VERSION) inferno 1>&2
 	@rm -rf target/inferno
 
-# What builds for an older glibc than this machine's. In one environment: both ask its Python for the compiler.
+# What builds for an older glibc than this machine's, and for other architectures.
 $(ZIG): | $(UV)
 	@echo "installing zig $(ZIG_VERSION) into .tools" >&2
 	@$(UV) venv -q --clear $(TOOLS)/zig
-	@$(UV) pip install -q --python $(TOOLS)/zig ziglang==$(ZIG_VERSION) cargo-zigbuild==$(ZIGBUILD_VERSION) maturin==$(MATURIN_VERSION)
+	@$(UV) pip install -q --python $(TOOLS)/zig ziglang==$(ZIG_VERSION) cargo-zigbuild==$(ZIGBUILD_VERSION)
 	@touch $@
 
 # The Redis that `stoke dev` would run (one on PATH, else a pinned one that it installs), and the pinned Valkey: the queue is tested on
@@ -246,8 +271,18 @@ $(CHROMIUM): api/dashboard/tests/chromium.sh
 
 # --- deploy ------------------------------------------------------------------------------------------------------------------
 
-worker-dist: $(ZIG) $(if $(shell command -v npm),$(DASHBOARD)) ## Build the archive that makes a worker of any Linux with glibc 2.28, into target/dist
-	@ZIG_BIN=$(TOOLS)/zig/bin UV=$(UV) GLIBC=$(DIST_GLIBC) OUT=target/dist deploy/worker/build.sh
+# What builds for other machines. The release has a dashboard, so it needs npm.
+PORTABLE = ZIG_BIN=$(TOOLS)/zig/bin GLIBC=$(DIST_GLIBC) WHEEL_METADATA=$(CURDIR)/$(dir $(WHEEL_METADATA))
+ARCHS ?= x86_64 aarch64
+wheels: $(ZIG) $(WHEEL_METADATA) $(DASHBOARD) $(JS) ## Build the wheels and the npm package of a release into target/dist/wheels (ARCHS="x86_64 aarch64")
+	@$(PORTABLE) ARCHS="$(ARCHS)" OUT=$(CURDIR)/target/dist deploy/wheels/build.sh
+
+test-wheels: stoke $(WHEEL) ## Install the wheels of `make wheels` into fresh environments, and run the demo and the first example there
+	@ls target/dist/wheels/*.whl >/dev/null 2>&1 || $(MAKE) wheels
+	@STOKE_TEST_WHEELS=$(CURDIR)/target/dist/wheels $(TEST) -p stokehold-tests --test it installed:: -- --include-ignored --nocapture
+
+worker-dist: $(ZIG) $(WHEEL_METADATA) $(if $(shell command -v npm),$(DASHBOARD)) ## Build the archive that makes a worker of any Linux with glibc 2.28, into target/dist
+	@$(PORTABLE) UV=$(UV) OUT=target/dist deploy/worker/build.sh
 
 # OLDER=: the Debian to try, the oldest that mirrors still have.
 OLDER ?= bullseye
@@ -317,7 +352,7 @@ upgrade: redis $(WHEEL) ## Roll a loaded system from the release PREVIOUS to thi
 	STOKE_BIN=$(CURDIR)/target/debug/stoke target/debug/chaos run --faults upgrade --before $(PREVIOUS_DIR)/target/debug/stoke $(if $(SEED),--seed $(SEED))
 
 # A release build with failpoints, or a build with planted bugs, has a name of its own: it is not for use.
-chaos-nightly: redis $(WHEEL) ## Gate B: SEEDS=5 runs of JOBS=100000, each beside the same load without faults
+chaos-nightly: redis $(RELEASE_WHEEL) ## Gate B: SEEDS=5 runs of JOBS=100000, each beside the same load without faults
 	cargo build --locked --release -p stokehold-cli --features failpoints
 	cp target/release/stoke target/release/stoke-failpoints
 	cargo build --locked --release -p stokehold-chaos
@@ -402,14 +437,14 @@ fuzz: ## Fuzz what strangers can write, 10 minutes a target (FUZZ_SECONDS=, FUZZ
 
 # Five rounds of every part and system: BENCH_ONLY=submit,drain,round_trip,crash,depth,width BENCH_SYSTEMS=stokehold,raw BENCH_ROUNDS=1
 # say less.
-bench: $(WHEEL) $(PEERS) $(BULLMQ) redis ## Measure beside other queues (BENCH_JSON=path also writes JSON)
+bench: $(RELEASE_WHEEL) $(PEERS) $(BULLMQ) redis ## Measure beside other queues (BENCH_JSON=path also writes JSON)
 	cargo build --locked --release -p stokehold-cli
 	BENCH_JSON=$(if $(BENCH_JSON),$(abspath $(BENCH_JSON))) cargo bench --locked -p stokehold-tests --bench stack
 
 bench-docs: ## Write docs/explanation/benchmarks.md and its charts from BENCH_JSON=path
 	BENCH_JSON=$(abspath $(BENCH_JSON)) cargo bench --locked -p stokehold-tests --bench stack -- docs
 
-profile: $(WHEEL) $(INFERNO) redis ## Record flame graphs of a submit and a drain into docs/assets/benchmarks (needs perf)
+profile: $(RELEASE_WHEEL) $(INFERNO) redis ## Record flame graphs of a submit and a drain into docs/assets/benchmarks (needs perf)
 	cargo build --locked --release -p stokehold-cli
 	STOKE_PROFILE_DIR=$(CURDIR)/docs/assets/benchmarks STOKE_TOOLS_BIN=$(TOOLS)/bin cargo bench --locked -p stokehold-tests --bench stack -- profile
 
@@ -423,11 +458,11 @@ sim-policies: ## Compare the autoscaler with other policies, on made-up traces o
 packing: ## Compare which card models go to, on the day of many models, and on TRACE=a.csv.gz
 	TRACE=$(abspath $(TRACE)) cargo test --locked --release -p stokehold-vram --lib packing::policies_on_a_$(if $(TRACE),trace,day) -- --ignored --nocapture
 
-bench-workers: $(WHEEL) redis ## Measure two workers beside one, calls for several jobs, and a worker's own part (WORKERS_ARGS=--json)
+bench-workers: $(RELEASE_WHEEL) redis ## Measure two workers beside one, calls for several jobs, and a worker's own part (WORKERS_ARGS=--json)
 	@cargo build --locked --release -p stokehold-cli 1>&2
 	@cargo bench --locked -p stokehold-tests --bench workers -- $(WORKERS_ARGS)
 
-bench-environments: $(WHEEL) redis ## Measure the second start of an endpoint, and what one more package costs (ENVIRONMENTS_ARGS=--json)
+bench-environments: $(RELEASE_WHEEL) redis ## Measure the second start of an endpoint, and what one more package costs (ENVIRONMENTS_ARGS=--json)
 	@cargo build --locked --release -p stokehold-cli 1>&2
 	@cargo bench --locked -p stokehold-tests --bench environments -- $(ENVIRONMENTS_ARGS)
 
@@ -437,11 +472,11 @@ bench-scripts: redis ## Measure each Lua script inside Redis, microseconds a cal
 bench-connections: redis ## Measure leases beside long calls, over one connection and with the pool
 	@$(TEST) -p stokehold-queue --test it long_calls_beside_leases -- --ignored --nocapture
 
-hostile: $(WHEEL) redis ## Measure a healthy client beside 10,000 idle, slow and deaf ones (HOSTILE_ARGS=--json)
+hostile: $(RELEASE_WHEEL) redis ## Measure a healthy client beside 10,000 idle, slow and deaf ones (HOSTILE_ARGS=--json)
 	@cargo build --locked --release -p stokehold-cli 1>&2
 	@cargo bench --locked -p stokehold-tests --bench hostile -- $(HOSTILE_ARGS)
 
-load: $(WHEEL) ## Put 10,000 requests through the example endpoints (LOAD_ARGS="--rate 100 --json")
+load: $(RELEASE_WHEEL) ## Put 10,000 requests through the example endpoints (LOAD_ARGS="--rate 100 --json")
 	@cargo build --locked --release -p stokehold-cli 1>&2
 	@target/release/stoke bench load --demo $(LOAD_ARGS)
 

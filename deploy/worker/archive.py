@@ -1,4 +1,4 @@
-"""Packs a folder as a worker archive: `archive.py FOLDER OUT.tar.gz GLIBC`.
+"""Packs a folder as a worker archive: `archive.py FOLDER OUT.tar.gz GLIBC`. Without OUT.tar.gz only checks it.
 
 Rejects any program or library, in the folder or in its wheels, that requires a newer symbol than GLIBC has or a library
 that not every machine has. The same files produce the same bytes; `OUT.tar.gz.sha256` contains the checksum.
@@ -84,7 +84,7 @@ def check(folder: Path, allowed: str) -> None:
         if foreign:
             raise SystemExit(f"{name} requires {', '.join(foreign)}, which not every machine has")
         if newest and glibc(newest) > glibc(allowed):
-            raise SystemExit(f"{name} requires {newest}, but the archive is for glibc {allowed}")
+            raise SystemExit(f"{name} requires {newest}, but this is for glibc {allowed}")
         sys.stderr.write(f"  {name}: {newest or 'no glibc'}\n")
         found += 1
     if not found:
@@ -119,7 +119,8 @@ def pack(folder: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if len(sys.argv) not in (3, 4):
         raise SystemExit(__doc__)
-    check(Path(sys.argv[1]), sys.argv[3])
-    pack(Path(sys.argv[1]), Path(sys.argv[2]))
+    check(Path(sys.argv[1]), sys.argv[-1])
+    if len(sys.argv) == 4:
+        pack(Path(sys.argv[1]), Path(sys.argv[2]))

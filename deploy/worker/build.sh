@@ -1,27 +1,18 @@
 #!/usr/bin/env bash
-# `make worker-dist`: builds one archive with everything that a worker needs, for glibc GLIBC or newer. Requires ZIG_BIN
-# (the folder of cargo-zigbuild and maturin), UV, GLIBC and OUT.
+# `make worker-dist`: builds one archive with everything that a worker needs, for glibc GLIBC or newer. Requires what
+# deploy/portable.sh requires, UV and OUT.
 set -euo pipefail
-unset CARGO_TARGET_DIR
 cd "$(dirname "$0")/../.."
 arch=$(uname -m)
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 name=stokehold-worker-$version-$arch-linux
 stage=$OUT/stage/$name
-target=$arch-unknown-linux-gnu
 
-export PATH=$ZIG_BIN:$PATH CARGO_ZIGBUILD_PYTHON_PATH=$ZIG_BIN/python ZIG="$ZIG_BIN/python -m ziglang"
-# Panic messages contain file names; remove this machine's paths from them.
-export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/stokehold"
-
-echo "building stoke for glibc $GLIBC" >&2
-cargo zigbuild -q --locked --profile portable -p stokehold-cli --target "$target.$GLIBC"
+deploy/portable.sh "$arch" "target/portable-$arch"
 rm -rf "$OUT/stage"
 mkdir -p "$stage/bin" "$stage/wheels" "$stage/licenses"
-echo "building the runner's wheel for glibc $GLIBC" >&2
-maturin build -q --profile portable --locked --zig --target "$target" --compatibility "manylinux_${GLIBC/./_}" -m sdk/python/rust/Cargo.toml --out "$stage/wheels"
-
-cp "target/$target/portable/stoke" "$UV" "$stage/bin/"
+cp "target/portable-$arch"/wheels/*.whl "$stage/wheels/"
+cp "target/portable-$arch/stoke" "$UV" "$stage/bin/"
 cp LICENSE "$stage/"
 find "$(dirname "$UV")/.." -path '*/uv-*.dist-info/licenses/LICENSE-*' -exec sh -c 'cp "$1" "$2/$(basename "$1" | sed s/LICENSE/LICENSE-uv/)"' _ {} "$stage/licenses" \;
 

@@ -99,8 +99,8 @@ def open_package(target: str, overlay: Mapping[str, Any]) -> _wire.Package:
         from stokehold import _wire
     except ImportError as error:
         raise DeployError(
-            "deploying requires the compiled part of stokehold, which this installation lacks; install a wheel with "
-            f"`pip install --force-reinstall --only-binary stokehold stokehold`, or use `stoke deploy`: {error}"
+            "deploying requires the compiled part of stokehold, which only the wheels for Linux contain; deploy from "
+            f"Linux, with this client or with `stoke deploy`: {error}"
         ) from error
     with _deploy_errors():
         return _wire.Package(target, json.dumps(overlay))
