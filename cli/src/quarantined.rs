@@ -113,7 +113,7 @@ fn table(found: &Quarantine) -> Table {
             Cell::new(&job.id),
             Cell::new(output::text(job.tenant.as_deref())),
             Cell::new(output::text(job.endpoint.as_deref())),
-            Cell::new(output::text(job.state.as_deref())),
+            Cell::new(output::text(job.state.as_ref().map(|state| state.as_str()))),
             Cell::new(output::ago(job.since.as_str())),
             Cell::new(output::text(job.why.as_str())),
         ]);

@@ -26,7 +26,7 @@ pub(crate) async fn run(global: &Global, _args: WorkersArgs) -> Result<()> {
             Cell::new(output::text(worker.name.as_str())),
             output::state_cell(worker.state.as_str()),
             Cell::new(whose(&worker)),
-            Cell::new(worker.sandbox.as_deref().unwrap_or("-")),
+            Cell::new(worker.sandbox.as_ref().map_or("-", |level| level.as_str())),
             Cell::new(format!("{}/{}", worker.running, worker.slots)),
             Cell::new(if loaded.is_empty() { "-".to_owned() } else { loaded.join(" ") }),
             Cell::new(gpus(&worker.gpus)),

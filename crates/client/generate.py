@@ -32,6 +32,12 @@ REQUESTS = [
     "TokenRequest", "TrafficRequest", "WeightsRequest",
 ]  # fmt: skip
 
+# Words that the programs of this repository print, or send as they are typed: they stay text.
+TEXTS = {
+    "BatchHookEvent", "DecisionAction", "DependencyOn", "HookEvent", "JobHookEvent", "StepDecision", "StepStage",
+    "StreamEventKind",
+}  # fmt: skip
+
 NUMBERS = {"uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "int32": "i32", "int64": "i64"}
 COPY = {*NUMBERS.values(), "bool", "f64"}
 KEYWORDS = {"as", "async", "const", "enum", "fn", "for", "in", "loop", "match", "mod", "move", "ref", "type", "use"}
@@ -143,6 +149,8 @@ def rust_type(schemas: Schemas, schema: dict) -> str:
     """The Rust type of a schema that is not null."""
     if reference := schema.get("$ref"):
         name = reference.rsplit("/", 1)[1]
+        if name in TEXTS:
+            return "String"
         return name if schemas.is_model(name) else "Value"
     kind = schema.get("type")
     if kind == "string":
@@ -226,7 +234,7 @@ def models(schemas: Schemas) -> str:
         "use crate::word::words;",
         "",
     ]
-    for name in sorted(name for name in responses | requests if schemas.is_model(name)):
+    for name in sorted(name for name in (responses | requests) - TEXTS if schemas.is_model(name)):
         if "enum" in schemas.all[name]:
             lines += enum(name, schemas.all[name])
         else:

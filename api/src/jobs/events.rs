@@ -46,12 +46,26 @@ const RANKS: u64 = 8;
 #[expect(dead_code, reason = "for the OpenAPI document: axum writes the events")]
 pub(crate) struct StreamEvent {
     /// `state`, `progress`, `log`, `output`, `gap` or `done`.
+    #[schema(value_type = StreamEventWord)]
     event: String,
     /// JSON: a state and its attempt, a fraction and a message, a stream and a text, an index and a value; for `gap`,
     /// the attempt and the missing outputs, from index `from` up to but excluding index `to`; for `done`, the job.
     data: String,
     /// The id for `Last-Event-ID`.
     id: String,
+}
+
+/// The kind of an event of a job.
+#[derive(ToSchema)]
+#[schema(as = StreamEventKind, rename_all = "snake_case")]
+#[expect(dead_code, reason = "names of the events, for the OpenAPI document")]
+pub(crate) enum StreamEventWord {
+    State,
+    Progress,
+    Log,
+    Output,
+    Gap,
+    Done,
 }
 
 #[derive(Serialize)]

@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use crate::database::Database;
 use crate::error::Problem;
+use crate::jobs::words::StateWord;
 use crate::server::json::Json;
 use crate::tenants::auth::{Caller, TenantsRead, TenantsWrite};
 use crate::time_format::rfc3339;
@@ -38,6 +39,7 @@ pub(crate) struct QuarantinedView {
     /// The endpoint; null if the record does not name it.
     endpoint: Option<String>,
     /// The state before the quarantine; null if the record does not name it.
+    #[schema(value_type = Option<StateWord>)]
     state: Option<String>,
     /// Since when the job is quarantined, RFC 3339.
     since: String,

@@ -18,7 +18,7 @@ use self::attempt::{AttemptView, ErrorView, TimingView};
 use self::cost::JobCostView;
 pub(crate) use self::waiting::WaitingView;
 use crate::config::Config;
-use crate::jobs::words::{PriorityWord, StateWord};
+use crate::jobs::words::{DecisionWord, DependencyOnWord, JobHookEventWord, PriorityWord, StageWord, StateWord};
 use crate::time_format::rfc3339;
 use crate::workers::fleet::Waiting;
 
@@ -74,7 +74,7 @@ pub(crate) struct JobView<'a> {
     /// The URL that receives its events.
     webhook: Option<&'a str>,
     /// The events to send.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<JobHookEventWord>)]
     webhook_events: &'a [HookEvent],
     /// The steps before and after, so far.
     steps: Vec<StepView<'a>>,
@@ -107,7 +107,7 @@ pub(crate) struct DependencyView {
     /// The job's id.
     job: String,
     /// `success`, or `completion` if any end will do.
-    #[schema(value_type = String)]
+    #[schema(value_type = DependencyOnWord)]
     on: DependencyOn,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct StepView<'a> {
     /// The step's name.
     name: &'a str,
     /// `before` or `after`.
-    #[schema(value_type = String)]
+    #[schema(value_type = StageWord)]
     stage: Stage,
     /// The endpoint that decides.
     endpoint: &'a str,
@@ -128,7 +128,7 @@ pub(crate) struct StepView<'a> {
     #[schema(value_type = Option<StateWord>)]
     state: Option<JobState>,
     /// `allow`, `reject` or `rewrite`; null until it has decided.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<DecisionWord>)]
     decision: Option<Decision>,
     /// Why it rejected.
     reason: Option<&'a str>,

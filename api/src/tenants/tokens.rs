@@ -136,6 +136,13 @@ pub(crate) struct TokenView {
     last_used_at: Option<String>,
     /// Until when the secret before the last rotation is also valid, RFC 3339.
     previous_until: Option<String>,
+    /// For a join token: the owner of the machines that join with it; null for an API token.
+    #[schema(value_type = Option<TrustWord>)]
+    trust: Option<Trust>,
+    /// For a join token: the region of those machines, as endpoints name it; null if none is set.
+    region: Option<String>,
+    /// Whether only one worker may join with it.
+    single_use: bool,
 }
 
 /// Tokens, by name.
@@ -156,6 +163,7 @@ pub(crate) struct NewToken {
 impl TokenView {
     fn new(record: TokenRecord, used_ms: Option<u64>) -> Self {
         let TokenRecord { id, kind, tenant, name, user, scopes, created_ms, expires_ms, spent, .. } = record;
+        let TokenRecord { trust, region, single_use, .. } = record;
         Self {
             id,
             kind,
@@ -167,6 +175,9 @@ impl TokenView {
             expires_at: expires_ms.map(rfc3339),
             last_used_at: used_ms.map(rfc3339),
             previous_until: spent.map(|spent| rfc3339(spent.until_ms)),
+            trust: (kind == TokenKind::Join).then_some(trust),
+            region: Some(region).filter(|region| !region.is_empty()),
+            single_use,
         }
     }
 }

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use crate::config::Config;
 use crate::database::Database;
 use crate::error::Problem;
+use crate::jobs::words::HookEventWord;
 use crate::server::path::Path;
 use crate::server::query::Params;
 use crate::tenants::auth::{Caller, WebhooksRead, WebhooksWrite};
@@ -52,6 +53,7 @@ pub(crate) struct DeliveryView {
     /// The `webhook-id` of every try.
     id: String,
     /// The event, e.g. `job.completed`.
+    #[schema(value_type = HookEventWord)]
     event: &'static str,
     url: String,
     /// The job, unless the event is about a batch.

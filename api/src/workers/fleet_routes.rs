@@ -58,6 +58,7 @@ pub(crate) struct DecisionView {
     /// When it was made, RFC 3339.
     at: String,
     /// `rent`, `resume`, `drain`, `undrain`, `stop` or `release`.
+    #[schema(value_type = ActionWord)]
     action: String,
     /// The reason.
     reason: String,
@@ -71,6 +72,19 @@ impl From<Decision> for DecisionView {
     fn from(Decision { at_ms, action, reason, machine, failure }: Decision) -> Self {
         Self { at: rfc3339(at_ms), action, reason, machine, failure }
     }
+}
+
+/// What the autoscaler does with an instance.
+#[derive(ToSchema)]
+#[schema(as = DecisionAction, rename_all = "snake_case")]
+#[expect(dead_code, reason = "variant names of the autoscaler's type, for the OpenAPI document")]
+pub(crate) enum ActionWord {
+    Rent,
+    Resume,
+    Drain,
+    Undrain,
+    Stop,
+    Release,
 }
 
 /// An instance.

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use crate::config::Config;
 use crate::database::Database;
-use crate::endpoints::requirements::TrustWord;
+use crate::endpoints::requirements::{SandboxWord, TrustWord};
 use crate::error::Problem;
 use crate::server::json::Json;
 use crate::server::path::Path;
@@ -55,6 +55,7 @@ pub(crate) struct WorkerView {
     /// The newest CUDA version that the driver supports, e.g. `12.8`.
     cuda: Option<String>,
     /// The sandbox level that the worker reports: `L0` none, `L1` system calls and files, `L2` also namespaces.
+    #[schema(value_type = Option<SandboxWord>)]
     #[serde(skip_serializing_if = "Option::is_none")]
     sandbox: Option<String>,
     /// The owner of the machine, as set on its join token.

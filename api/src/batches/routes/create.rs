@@ -28,7 +28,7 @@ use crate::config::{Config, Webhooks};
 use crate::endpoints::catalog::Catalog;
 use crate::error::{Code, Problem, ProblemBody};
 use crate::jobs::submit::{ATTEMPTS_MAX, TIMEOUT_MAX_S, check_metadata, idempotency_key};
-use crate::jobs::words::PriorityWord;
+use crate::jobs::words::{BatchHookEventWord, PriorityWord};
 use crate::jobs::{BULK_BODY_MAX, inputs};
 use crate::server::json::Json;
 use crate::server::query::Params;
@@ -95,6 +95,7 @@ pub(crate) struct BatchRequest {
     /// An https URL that receives an event when the batch ends.
     webhook: Option<String>,
     /// The events to send. `batch.completed` is the only one and the default.
+    #[schema(value_type = Option<Vec<BatchHookEventWord>>)]
     webhook_events: Option<Vec<String>>,
     /// Repeating the request with this key within 24 hours returns the same batch. Same as the header.
     #[schema(min_length = 1, max_length = 255)]

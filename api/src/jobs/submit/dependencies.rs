@@ -8,6 +8,7 @@ use stokehold_queue::pipeline::{REFERENCE, references};
 use utoipa::ToSchema;
 
 use crate::error::FieldError;
+use crate::jobs::words::DependencyOnWord;
 
 const DEPENDENCIES_MAX: usize = 100;
 
@@ -23,7 +24,7 @@ pub(crate) enum DependencyRequest {
         job: String,
         /// `success` or `completion`.
         #[serde(default)]
-        #[schema(value_type = String)]
+        #[schema(value_type = DependencyOnWord)]
         on: DependencyOn,
     },
 }

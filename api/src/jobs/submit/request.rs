@@ -15,7 +15,7 @@ use super::target::Target;
 use crate::config::Webhooks;
 use crate::error::FieldError;
 use crate::jobs::inputs;
-use crate::jobs::words::PriorityWord;
+use crate::jobs::words::{JobHookEventWord, PriorityWord};
 use crate::server::json;
 use crate::{time_format, webhooks};
 
@@ -95,7 +95,7 @@ pub(crate) struct SubmitRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) webhook: Option<String>,
     /// The events to send. Default `["job.completed"]`.
-    #[schema(value_type = Option<Vec<String>>)]
+    #[schema(value_type = Option<Vec<JobHookEventWord>>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) webhook_events: Option<Vec<HookEvent>>,
     /// Your own labels, up to 32, to list jobs by.
