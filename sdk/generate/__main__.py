@@ -10,9 +10,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from generate import decorator, manifest, reference, shapes
+from generate import decorator, manifest, operations, planned, reference, routes, shapes
 from generate.python import Python
+from generate.python_routes import PythonRoutes
 from generate.schema import Document
 from generate.typescript import TypeScript
 
@@ -24,12 +26,18 @@ TYPESCRIPT = ROOT / "sdk/js/src/generated"
 MANIFEST = ROOT / "crates/package/src/manifest/fields.rs"
 
 
-def generate(document: Document) -> dict[Path, str]:
+def generate(raw: dict[str, Any]) -> dict[Path, str]:
     """The generated files and their texts."""
+    raw = planned.complete(raw)
+    document = Document(raw)
     shapes.check(document)
+    called = operations.read(document, raw)
     texts = {}
-    python = Python(document, "stokehold._generated")
-    for module, text in {**python.modules(), "decorator": decorator.module(document, python)}.items():
+    python = Python(document, "stokehold._generated", list(routes.fields(document, called)))
+    modules = {**python.modules(), "decorator": decorator.module(document, python)}
+    modules["_async_routes"] = PythonRoutes(document, called, python, is_async=True).module()
+    modules["_routes"] = PythonRoutes(document, called, python, is_async=False).module()
+    for module, text in modules.items():
         path = PYTHON / "_generated" / f"{module}.py"
         texts[path] = formatted(path, text)
     for module, text in TypeScript(document).modules().items():
@@ -62,9 +70,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Generate the models and the reference pages.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a generated file is stale")
     check = parser.parse_args().check
-    document = Document(json.loads(SOURCE.read_text(encoding="utf-8")))
+    raw = json.loads(SOURCE.read_text(encoding="utf-8"))
     stale = []
-    for path, text in generate(document).items():
+    for path, text in generate(raw).items():
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         if check:

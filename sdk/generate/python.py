@@ -55,9 +55,11 @@ _KEYS = frozenset({"id", "state", "job", "new_id", "secret", "tenant", "attempt"
 class Python:
     """Writes modules. Words are defined in the first module that uses them, and imported by the others."""
 
-    def __init__(self, document: Document, package: str) -> None:
+    def __init__(self, document: Document, package: str, parameters: Sequence[Field] = ()) -> None:
+        """`parameters` are those of the generated methods, whose words are defined beside the options."""
         self._document = document
         self._package = package
+        self._parameters = parameters
         self._homes: dict[str, str] = {}
         for module, found in shapes.MODULES.items():
             self._homes.update((shape.python, module) for shape in found if shape.python)
@@ -67,34 +69,41 @@ class Python:
         texts = {}
         for module, found in shapes.MODULES.items():
             ours = [shape for shape in found if shape.python]
-            texts[module] = self._module(module, [self._shape(shape) for shape in ours], self._words(module, ours))
+            words = self._words(module, [one for shape in ours for one in shape.read(self._document).fields])
+            texts[module] = self._module(module, [self._shape(shape) for shape in ours], words)
         # After the others, which may define words that it uses.
         bodies = [self._options(one) for one in shapes.OPTIONS if one.python]
-        texts["options"] = self._module("options", bodies, "")
+        given = [one for options in shapes.OPTIONS if options.python for one in options.read(self._document).fields]
+        words = self._words("options", [*given, *self._parameters])
+        texts["options"] = self._module("options", bodies, words)
         return texts
 
-    def _words(self, module: str, found: Iterable[Shape]) -> str:
+    def homes(self) -> dict[str, list[str]]:
+        """The names of each module that others may import."""
+        homes: dict[str, list[str]] = {}
+        for name, home in self._homes.items():
+            homes.setdefault(home, []).append(name)
+        return homes
+
+    def _words(self, module: str, found: Iterable[Field]) -> str:
         """The definitions of the words that this module is the first to use."""
         lines = []
-        for shape in found:
-            for one in shape.read(self._document).fields:
-                for part in one.type.parts():
-                    if part.kind != "words" or not part.ref or part.ref in shapes.OPEN_WORDS:
-                        continue
-                    name = shapes.word_name(part.ref)
-                    if name not in self._homes:
-                        self._homes[name] = module
-                        doc = docstring(self._document.doc(part.ref), "")
-                        lines.append(f"{name} = {_literal(part.words)}\n{doc}\n")
+        for one in found:
+            for part in one.type.parts():
+                if part.kind != "words" or not part.ref or part.ref in shapes.OPEN_WORDS:
+                    continue
+                name = shapes.word_name(part.ref)
+                if name not in self._homes:
+                    self._homes[name] = module
+                    doc = docstring(self._document.doc(part.ref), "")
+                    lines.append(f"{name} = {_literal(part.words)}\n{doc}\n")
         return "\n".join(lines)
 
     def _module(self, module: str, bodies: Sequence[str], words: str) -> str:
         """The text of a module. It imports all that a module may need; `ruff` removes what it does not use."""
         title = "The options of the calls." if module == "options" else f"The {module} of the API."
-        homes: dict[str, list[str]] = {}
-        for name, home in self._homes.items():
-            if home != module:
-                homes.setdefault(home, []).append(name)
+        homes = self.homes()
+        homes.pop(module, None)
         imports = [f"from {self._package}.{home} import {', '.join(names)}" for home, names in homes.items()]
         body = "\n".join(one for one in (words, *bodies) if one)
         typing = TYPING_IMPORTS if "Self" in body or "Dependency" in body else ""
@@ -242,14 +251,8 @@ class Python:
     def _options(self, options: Options) -> str:
         found = options.read(self._document, *options.python_skip)
         lines = [f"{one.name}: {self.option(one)} | None" for one in found.fields]
-        doc = docstring(options.doc, members_doc(self._with_events(options, one) for one in found.fields))
+        doc = docstring(options.doc, members_doc(found.fields))
         return block(f"class {options.python}(TypedDict, total=False):", [doc, "", *lines])
-
-    def _with_events(self, options: Options, one: Field) -> Field:
-        """A list of plain text, with the texts that it can contain in its description."""
-        item = shapes.ITEMS.get((options.schema, one.name))
-        words = ", ".join(f"`{word}`" for word in item.words) if item and len(item.words) > 1 else ""
-        return replace(one, doc=f"{one.doc} The events are {words}.") if words else one
 
     def option(self, one: Field) -> str:
         """The annotation of an option, which can be an object of the SDK where the API has JSON."""
@@ -260,14 +263,14 @@ class Python:
         return self.annotation(one.type, many="Sequence", is_input=True)
 
 
-def members_doc(fields: Iterable[Field], names: dict[str, str] | None = None) -> str:
+def members_doc(fields: Iterable[Field], names: dict[str, str] | None = None, indent: int = 4) -> str:
     """A paragraph that describes each member."""
     lines = []
     for one in fields:
         doc = option_doc(one)
         if doc:
             name = (names or {}).get(one.name, one.name)
-            lines += wrap(f"{name}: {python_words(doc)}", 4, "    ")
+            lines += wrap(f"{name}: {python_words(doc)}", indent, "    ")
     return "\n".join(lines)
 
 

@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from generate import shapes
 from generate.schema import Document, Field, Type
 
 WIDTH = 100
@@ -81,7 +80,7 @@ def _page(document: Document, page: Page, homes: dict[str, Page]) -> str:
     parts = [f"# {page.title}", HEADER, _wrapped(page.text)]
     for schema in page.headings():
         found = document.object(schema)
-        fields = [shapes.with_items(schema, one) for one in found.fields]
+        fields = list(found.fields)
         table = _request(fields, page, homes) if schema in page.requests else _object(fields, page, homes)
         parts += [f"## {schema}", _wrapped(found.doc), table]
     return "\n\n".join(parts) + "\n"

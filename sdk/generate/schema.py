@@ -106,6 +106,12 @@ class Document:
         """The values of a schema that lists them; empty for another schema."""
         return tuple(self._schemas[name].get("enum", ()))
 
+    def has_members(self, name: str) -> bool:
+        """Whether a schema is an object with members."""
+        return "properties" in self._schemas[name] or any(
+            "properties" in one for one in self._schemas[name].get("oneOf", ())
+        )
+
     def doc(self, name: str) -> str:
         return _plain(self._schemas[name].get("description", ""))
 
@@ -121,10 +127,11 @@ class Document:
                     properties[member] = {**known, "enum": [*known["enum"], *schema["enum"]]}
         required = [member for member in kinds[0].get("required", ()) if all(member in k["required"] for k in kinds)]
         order = [*required, *(member for member in properties if member not in required)]
-        fields = tuple(self._field(member, properties[member], member in required) for member in order)
+        fields = tuple(self.field(member, properties[member], member in required) for member in order)
         return Object(name, _plain(raw.get("description", "")), fields)
 
-    def _field(self, name: str, raw: Mapping[str, Any], is_required: bool) -> Field:
+    def field(self, name: str, raw: Mapping[str, Any], is_required: bool) -> Field:
+        """Reads a member of a schema, or a parameter."""
         choices = [choice for choice in raw.get("oneOf", [raw]) if choice.get("type") != "null"]
         doc = _plain(raw.get("description") or choices[0].get("description", ""))
         if not doc and "$ref" in choices[0]:

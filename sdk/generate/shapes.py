@@ -16,20 +16,6 @@ OPEN_WORDS = frozenset({"JobErrorCode"})
 # Names of words that differ from the API's.
 WORD_NAMES = {"WebhookDeliveryState": "DeliveryState"}
 
-# The words of members that the document describes as plain text.
-WORDS: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("Dependency", "on"): ("success", "completion"),
-    ("StepRun", "stage"): ("before", "after"),
-    ("StepRun", "decision"): ("allow", "reject", "rewrite"),
-}
-# The same for the items of lists. In Python they are plain text.
-JOB_EVENTS = Type("words", "JobHookEvent", ("job.started", "job.output", "job.progress", "job.completed"))
-ITEMS: Mapping[tuple[str, str], Type] = {
-    ("Job", "webhook_events"): JOB_EVENTS,
-    ("SubmitRequest", "webhook_events"): JOB_EVENTS,
-    ("BatchRequest", "webhook_events"): Type("words", words=("batch.completed",)),
-}
-
 
 @dataclass(frozen=True)
 class Shape:
@@ -82,9 +68,6 @@ class Shape:
         return replace(whole, fields=tuple(sorted(fields, key=lambda one: order.get(one.name, len(order)))))
 
     def _changed(self, one: Field) -> Field:
-        words = WORDS.get((self.schema, one.name))
-        if words is not None:
-            one = replace(one, type=Type("words", words=words))
         if one.name in self.given:
             one = replace(one, is_required=True, is_nullable=False)
         if one.name in self.pending:
@@ -162,11 +145,11 @@ ENDPOINTS = (
     Shape("EndpointVersion", "Endpoint", "Endpoint", leaves_out=("*",), has_raw=True, docs_of="DeployRequest"),
 )
 WORKERS = (
-    Shape("Host", "WorkerHost"),
-    Shape("ModelOnGpu", "ModelOnGpu"),
-    Shape("Model", "LoadedModel"),
-    Shape("Gpu", "WorkerGpu"),
-    Shape("Worker", "Worker", has_raw=True),
+    Shape("Host", "WorkerHost", "WorkerHost"),
+    Shape("ModelOnGpu", "ModelOnGpu", "ModelOnGpu"),
+    Shape("Model", "LoadedModel", "LoadedModel"),
+    Shape("Gpu", "WorkerGpu", "WorkerGpu"),
+    Shape("Worker", "Worker", "Worker", has_raw=True, leaves_out=("sandbox",)),
 )
 WEBHOOKS = (
     Shape("WebhookTry", "DeliveryTry", "DeliveryTry", "tuple", first=("at", "status", "error", "duration_ms")),
@@ -182,10 +165,58 @@ LIMITS = (
     Shape("BudgetOfDay", "BudgetUsage", "BudgetUsage", "dict"),
     Shape("Usage", "Usage", "Usage", "dict", leaves_out=("*",)),
     Shape("LimitsShown", typescript="Limits", leaves_out=("budget",), except_described=_TENANTS_ONLY),
-    Shape("LimitsShown", typescript="TenantLimits", leaves_out=("budget",), given=("weight",)),
+    Shape("LimitsShown", "ShownLimits", "TenantLimits", "dict", leaves_out=("budget",), given=("weight",)),
     Shape("Limits", "TenantLimits", "TenantLimits", "dict"),
     Shape("LimitsOf", "EndpointLimits", "EndpointLimits", "dict", leaves_out=("budget",)),
     Shape("OwnLimits", "Limits", "OwnLimits", leaves_out=("budget",)),
+)
+ACCESS = (
+    Shape("Actor", "Actor", "Actor"),
+    Shape("Change", "Change", "Change"),
+    Shape("ChangeList", "ChangeList", "ChangeList"),
+    Shape("Tenant", "Tenant", "Tenant"),
+    Shape("Token", "Token", "Token"),
+    Shape("NewToken", "NewToken", "NewToken", secret=("token",)),
+    Shape("Secret", "Secret", "Secret"),
+    Shape("Rewrapped", "Rewrapped", "Rewrapped"),
+)
+COSTS = (
+    Shape("HostedCost", "HostedCost", "HostedCost"),
+    Shape("Savings", "Savings", "Savings"),
+    Shape("CostRow", "CostRow", "CostRow", leaves_out=("*",)),
+    Shape("Costs", "Costs", "Costs", rename={"from": "from_day", "to": "to_day"}),
+)
+FLEET = (
+    Shape("Decision", "FleetDecision", "FleetDecision"),
+    Shape("Notice", "FleetNotice", "FleetNotice"),
+    Shape("Machine", "Machine", "Machine"),
+    Shape("Fleet", "Fleet", "Fleet"),
+    Shape("WaitingByPriority", "WaitingByPriority", "WaitingByPriority"),
+    Shape("Lane", "Lane", "Lane"),
+    Shape("GpuReading", "GpuReading", "GpuReading"),
+    Shape("Reading", "Reading", "Reading"),
+    Shape("Evicted", "Evicted", "Evicted"),
+    Shape("Memory", "RedisMemory", "RedisMemory"),
+    Shape("Admission", "Admission", "Admission"),
+    Shape("Health", "Health", "Health"),
+)
+DELETION = (
+    Shape("Dependent", "Dependent", "Dependent"),
+    Shape("Deletion", "Deletion", "Deletion"),
+    Shape("RequirementSet", "RequirementSet", "RequirementSet"),
+)
+QUARANTINE = (
+    Shape("QuarantinedJob", "QuarantinedJob", "QuarantinedJob"),
+    Shape("Quarantine", "Quarantine", "Quarantine"),
+    Shape("QuarantineOutcome", "QuarantineOutcome", "QuarantineOutcome"),
+)
+STATS = (
+    Shape("Need", "Need", "Need", leaves_out=("gpu",)),
+    Shape("Quantiles", "Quantiles", "Quantiles"),
+    Shape("TimingStats", "TimingStats", "TimingStats"),
+    Shape("VersionStats", "VersionStats", "VersionStats"),
+    Shape("BatchEstimate", "LinesEstimate", "LinesEstimate", leaves_out=("*",)),
+    Shape("Trace", "Trace", "Trace", "dict"),
 )
 MODULES: Mapping[str, tuple[Shape, ...]] = {
     "jobs": JOBS,
@@ -196,6 +227,12 @@ MODULES: Mapping[str, tuple[Shape, ...]] = {
     "webhooks": WEBHOOKS,
     "feedback": FEEDBACK,
     "limits": LIMITS,
+    "access": ACCESS,
+    "costs": COSTS,
+    "fleet": FLEET,
+    "deletion": DELETION,
+    "quarantine": QUARANTINE,
+    "stats": STATS,
 }
 
 
@@ -335,12 +372,6 @@ def typescript_shape(schema: str) -> Shape | None:
 def all_shapes() -> Iterator[Shape]:
     for found in MODULES.values():
         yield from found
-
-
-def with_items(schema: str, one: Field) -> Field:
-    """A list with the words that its items can be."""
-    item = ITEMS.get((schema, one.name))
-    return one if item is None else replace(one, type=Type("list", item=item))
 
 
 def word_name(schema: str) -> str:

@@ -16,7 +16,6 @@ HEADER = "// Generated from api/openapi.json by `make models`; do not edit."
 
 _PLAIN = {"string": "string", "time": "string", "integer": "number", "number": "number", "boolean": "boolean"}
 _EMPTY = {"string": '""', "integer": "0", "number": "0", "boolean": "false", "list": "[]", "map": "{}"}
-_EVENTS_DOC = "An event of a job that a webhook can receive."
 
 
 class TypeScript:
@@ -68,12 +67,12 @@ class TypeScript:
                     name = shapes.word_name(part.ref)
                     if name not in self._homes:
                         self._homes[name] = module
-                        doc = _EVENTS_DOC if part is shapes.JOB_EVENTS else self._document.doc(part.ref)
+                        doc = self._document.doc(part.ref)
                         lines.append(f"{_doc(doc)}export type {name} = {_union(part.words)};".strip())
         return lines
 
     def _fields(self, shape: Shape) -> list[Field]:
-        return [shapes.with_items(shape.schema, one) for one in shape.read(self._document).fields]
+        return list(shape.read(self._document).fields)
 
     # Shapes
 
@@ -126,8 +125,7 @@ class TypeScript:
     # Options
 
     def _option_fields(self, options: Options) -> list[Field]:
-        found = options.read(self._document, *options.typescript_skip)
-        return [shapes.with_items(options.schema, one) for one in found.fields]
+        return list(options.read(self._document, *options.typescript_skip).fields)
 
     def _options(self, options: Options) -> str:
         null = " | null" if options.takes_null else ""

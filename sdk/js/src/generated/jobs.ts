@@ -4,8 +4,17 @@
 /** The outcome of an attempt, or that it is still running. */
 export type AttemptState = "running" | "succeeded" | "failed" | "released" | "lost" | "cancelled" | "expired";
 
+/** The end of a job that another one waits for: `success`, or `completion` if any end will do. */
+export type DependencyOn = "success" | "completion";
+
+/** When a step decides: before or after the endpoint runs the job. */
+export type StepStage = "before" | "after";
+
 /** The state of a job. */
 export type JobState = "scheduled" | "blocked" | "queued" | "running" | "succeeded" | "failed" | "cancelled" | "expired";
+
+/** The decision of a step. */
+export type StepDecision = "allow" | "reject" | "rewrite";
 
 /** The reasons why a job waits. */
 export type WaitingReason = "unschedulable" | "busy" | "budget" | "limit" | "concurrency_key" | "dependency" | "soon";
@@ -92,7 +101,7 @@ export interface JobDependency {
   /** The job's id. */
   job: string;
   /** `success`, or `completion` if any end will do. */
-  on: "success" | "completion";
+  on: DependencyOn;
 }
 
 /** An endpoint that decides whether a job may run or its output may be returned. */
@@ -100,7 +109,7 @@ export interface JobStep {
   /** The step's name. */
   name: string;
   /** `before` or `after`. */
-  stage: "before" | "after";
+  stage: StepStage;
   /** The endpoint that decides. */
   endpoint: string;
   /** The job that runs the step; null before its turn. */
@@ -108,7 +117,7 @@ export interface JobStep {
   /** The state of that job, as last seen. */
   state: JobState | null;
   /** `allow`, `reject` or `rewrite`; null until it has decided. */
-  decision: "allow" | "reject" | "rewrite" | null;
+  decision: StepDecision | null;
   /** Why it rejected. */
   reason: string | null;
   /** The score of each label, 0 to 1. */

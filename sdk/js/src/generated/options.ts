@@ -87,7 +87,7 @@ export interface BatchOptions {
   /** An https URL that receives an event when the batch ends. */
   webhook?: string;
   /** The events to send. `batch.completed` is the only one and the default. */
-  webhookEvents?: readonly "batch.completed"[];
+  webhookEvents?: readonly BatchHookEvent[];
 }
 
 /** When a schedule submits its job. An option that is missing has the default of the endpoint or of the API. */

@@ -1,6 +1,9 @@
 // Generated from api/openapi.json by `make models`; do not edit.
 // The webhooks of the API.
 
+/** An event that a webhook can receive. */
+export type HookEvent = "job.started" | "job.output" | "job.progress" | "job.completed" | "batch.completed";
+
 /** The state of a delivery. */
 export type DeliveryState = "pending" | "delivered" | "exhausted" | "disabled";
 
@@ -20,7 +23,7 @@ export interface Delivery {
   /** The `webhook-id` of every try. */
   id: string;
   /** The event, e.g. `job.completed`. */
-  event: string;
+  event: HookEvent;
   url: string;
   /** The state of a delivery. */
   state: DeliveryState;

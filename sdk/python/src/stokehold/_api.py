@@ -19,7 +19,7 @@ from stokehold._calls import Calls, Pairs, encode_json
 from stokehold._errors import PartlySubmitted, StokeholdError, job_error
 from stokehold._events import EventReader
 from stokehold._files import InputEncoder, hydrate
-from stokehold._models import TERMINAL_STATES, Endpoint, FileInfo, JobRecord, Limits, Retried, Worker
+from stokehold._models import TERMINAL_STATES, Endpoint, FileInfo, JobRecord, Retried
 from stokehold._options import SELECTED_JOBS_MAX
 from stokehold._request import Plan, Work
 from stokehold._trace import call_headers
@@ -205,10 +205,6 @@ class Api(Calls):
     def endpoint(self, name: str) -> Plan[Endpoint]:
         return Endpoint.decode((yield from self.get_json(f"/v1/endpoints/{quote(name, safe='')}")))
 
-    def endpoints(self) -> Plan[list[Endpoint]]:
-        page = yield from self.get_json("/v1/endpoints")
-        return [Endpoint.decode(raw) for raw in page["endpoints"]]
-
     def versions(self, name: str) -> Plan[list[Endpoint]]:
         page = yield from self.get_json(f"/v1/endpoints/{quote(name, safe='')}/versions")
         return [Endpoint.decode(raw) for raw in page["versions"]]
@@ -219,13 +215,6 @@ class Api(Calls):
     def set_traffic(self, name: str, version: int, percent: int) -> Plan[dict[int, int]]:
         body = {"version": version, "percent": percent}
         return _parts((yield from self.put_json(f"/v1/endpoints/{quote(name, safe='')}/traffic", body)))
-
-    def workers(self) -> Plan[list[Worker]]:
-        page = yield from self.get_json("/v1/workers")
-        return [Worker.decode(raw) for raw in page["workers"]]
-
-    def limits(self) -> Plan[Limits]:
-        return Limits.decode((yield from self.get_json("/v1/limits")))
 
     def weights_url(self, source: str) -> Plan[str]:
         """A presigned URL for a file in a bucket that the API can read."""

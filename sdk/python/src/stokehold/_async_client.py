@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import httpx
 
 from stokehold._api import Api, Source, user_agent
+from stokehold._async_catalog import AsyncEndpoints, AsyncFiles, AsyncJobs, AsyncLimitsResource, AsyncWorkers
 from stokehold._async_job import AsyncFileRef, AsyncJob
 from stokehold._async_resources import (
     AsyncBatches,
@@ -26,8 +27,18 @@ from stokehold._config import load_settings
 from stokehold._deploy import deploy
 from stokehold._errors import StokeholdError
 from stokehold._events import Event
+from stokehold._generated._async_routes import (
+    AsyncAudit,
+    AsyncCostsRoutes,
+    AsyncFleetRoutes,
+    AsyncQuarantineRoutes,
+    AsyncRequirementSets,
+    AsyncSecrets,
+    AsyncTenants,
+    AsyncTokens,
+)
 from stokehold._lines import LineReader
-from stokehold._models import Endpoint, FileInfo, JobRecord, Limits, Retried, Worker
+from stokehold._models import Endpoint, FileInfo, JobRecord, Retried
 from stokehold._options import DeployOptions, JobFilter, JobOptions, deploy_options, job_filter, job_options, list_query
 from stokehold._request import OK, Call, Pause, Plan, Reply, transport_error
 from stokehold._retry import Retry
@@ -180,6 +191,11 @@ class AsyncClient:
         return AsyncPipeline(self, idempotency_key)
 
     @property
+    def jobs(self) -> AsyncJobs:
+        """Jobs, one or many at a time."""
+        return AsyncJobs(self)
+
+    @property
     def batches(self) -> AsyncBatches:
         """Batches: many jobs from one file of lines."""
         return AsyncBatches(self)
@@ -199,9 +215,55 @@ class AsyncClient:
         """Feedback: ratings of results."""
         return AsyncFeedbackRoutes(self)
 
-    async def limits(self) -> Limits:
-        """Returns your limits and how much of them is used."""
-        return await self._run(self._api.limits())
+    @property
+    def limits(self) -> AsyncLimitsResource:
+        """Limits of tenants; called, your own."""
+        return AsyncLimitsResource(self)
+
+    @property
+    def files(self) -> AsyncFiles:
+        """Uploaded files."""
+        return AsyncFiles(self)
+
+    @property
+    def secrets(self) -> AsyncSecrets:
+        """Secrets, which endpoints get as environment variables."""
+        return AsyncSecrets(self)
+
+    @property
+    def tokens(self) -> AsyncTokens:
+        """API tokens, and join tokens for workers."""
+        return AsyncTokens(self)
+
+    @property
+    def tenants(self) -> AsyncTenants:
+        """Tenants, for operators."""
+        return AsyncTenants(self)
+
+    @property
+    def audit(self) -> AsyncAudit:
+        """The log of every change."""
+        return AsyncAudit(self)
+
+    @property
+    def costs(self) -> AsyncCostsRoutes:
+        """What was spent, and on what."""
+        return AsyncCostsRoutes(self)
+
+    @property
+    def fleet(self) -> AsyncFleetRoutes:
+        """Instances, the decisions of the autoscaler, and the ready jobs."""
+        return AsyncFleetRoutes(self)
+
+    @property
+    def quarantine(self) -> AsyncQuarantineRoutes:
+        """Jobs whose records cannot be read."""
+        return AsyncQuarantineRoutes(self)
+
+    @property
+    def requirement_sets(self) -> AsyncRequirementSets:
+        """Requirements for workers that endpoints share."""
+        return AsyncRequirementSets(self)
 
     async def upload(
         self,
@@ -246,9 +308,10 @@ class AsyncClient:
         """Returns the version of an endpoint that new jobs run on."""
         return await self._run(self._api.endpoint(name))
 
-    async def endpoints(self) -> builtins.list[Endpoint]:
-        """Returns the current version of every endpoint."""
-        return await self._run(self._api.endpoints())
+    @property
+    def endpoints(self) -> AsyncEndpoints:
+        """Endpoints and their versions; called, the current version of every endpoint."""
+        return AsyncEndpoints(self)
 
     async def versions(self, name: str) -> builtins.list[Endpoint]:
         """Returns every version of an endpoint, newest first."""
@@ -265,9 +328,10 @@ class AsyncClient:
         """
         return await self._run(self._api.set_traffic(name, version, percent))
 
-    async def workers(self) -> builtins.list[Worker]:
-        """Returns the workers that have joined."""
-        return await self._run(self._api.workers())
+    @property
+    def workers(self) -> AsyncWorkers:
+        """Workers that have joined; called, all of them."""
+        return AsyncWorkers(self)
 
     def _file(self, info: FileInfo) -> AsyncFileRef:
         return AsyncFileRef(**vars(info), client=self)

@@ -11,6 +11,7 @@ from stokehold import _batches, _feedback, _schedules, _webhooks
 from stokehold._api import job_path
 from stokehold._batches import BatchOptions, BatchRecord, BatchState, Lines
 from stokehold._feedback import Feedback, FeedbackStats, Rating
+from stokehold._generated._async_routes import AsyncBatchRoutes
 from stokehold._models import FileInfo, JobRecord
 from stokehold._options import JobOptions, list_query
 from stokehold._pipeline import Plans, Unsent
@@ -26,11 +27,8 @@ if TYPE_CHECKING:
     from stokehold._async_job import AsyncJob
 
 
-class AsyncBatches:
+class AsyncBatches(AsyncBatchRoutes):
     """`client.batches`: many jobs from one file of lines."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
 
     async def create(
         self,

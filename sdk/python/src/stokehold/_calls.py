@@ -7,6 +7,7 @@ import math
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Callable
 from urllib.parse import urlencode, urljoin
 
@@ -49,8 +50,10 @@ class Calls:
         reply = yield from ask(self.call("GET", with_query(path, query)), self.retry)
         return reply.json()
 
-    def delete(self, path: str) -> Plan[None]:
-        yield from ask(self.call("DELETE", path), self.retry)
+    def delete(self, path: str, query: Pairs = ()) -> Plan[Any]:
+        """Sends a DELETE request. Returns the decoded answer; None if it is empty."""
+        reply = yield from ask(self.call("DELETE", with_query(path, query)), self.retry)
+        return reply.json() if reply.body else None
 
     def post_json(self, path: str, body: Any = None, idempotency_key: str | None = None) -> Plan[Any]:
         """Sends a POST request. The body is empty if there is none."""
@@ -73,6 +76,13 @@ class Calls:
             **(headers or {}),
         }
         return (yield from ask(self.call("POST", path, hold_s=hold_s, headers=sent, body=body), self.retry))
+
+    def post_once(self, path: str, body: Any = None) -> Plan[Any]:
+        """Sends a POST request that is not repeated, because a second one would have another effect."""
+        headers = {**self.headers, "Content-Type": "application/json"}
+        call = self.call("POST", path, headers=headers, body=b"" if body is None else encode_json(body))
+        reply = yield from ask(call, replace(self.retry, max_retries=0))
+        return reply.json()
 
     def put_json(self, path: str, body: Any) -> Plan[Any]:
         """Sends a PUT request, which is idempotent."""
@@ -136,6 +146,25 @@ class Calls:
 
     def _foreign(self, url: str, sink: Sink) -> Call:
         return Call("GET", url, {"User-Agent": self.headers["User-Agent"]}, read_timeout_s=self.timeout_s, sink=sink)
+
+
+def present_members(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The members that are not None. Other sequences than lists and tuples become lists."""
+    return {
+        name: list(value) if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else value
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def pairs(given: Mapping[str, Any]) -> Pairs:
+    """The query of the members that are not None."""
+    text = {True: "true", False: "false"}
+    return [
+        (name, text[value] if isinstance(value, bool) else str(value))
+        for name, value in given.items()
+        if value is not None
+    ]
 
 
 def with_query(path: str, query: Pairs) -> str:

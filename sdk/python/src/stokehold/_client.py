@@ -14,13 +14,24 @@ import httpx
 
 from stokehold._api import Api, Source, user_agent
 from stokehold._calls import Pairs
+from stokehold._catalog import Endpoints, Files, Jobs, LimitsResource, Workers
 from stokehold._config import load_settings
 from stokehold._deploy import deploy
 from stokehold._errors import StokeholdError
 from stokehold._events import Event
+from stokehold._generated._routes import (
+    Audit,
+    CostsRoutes,
+    FleetRoutes,
+    QuarantineRoutes,
+    RequirementSets,
+    Secrets,
+    Tenants,
+    Tokens,
+)
 from stokehold._job import FileRef, Job
 from stokehold._lines import LineReader
-from stokehold._models import Endpoint, FileInfo, JobRecord, Limits, Retried, Worker
+from stokehold._models import Endpoint, FileInfo, JobRecord, Retried
 from stokehold._options import DeployOptions, JobFilter, JobOptions, deploy_options, job_filter, job_options, list_query
 from stokehold._request import OK, Call, Pause, Plan, Reply, transport_error
 from stokehold._resources import (
@@ -181,6 +192,11 @@ class Client:
         return Pipeline(self, idempotency_key)
 
     @property
+    def jobs(self) -> Jobs:
+        """Jobs, one or many at a time."""
+        return Jobs(self)
+
+    @property
     def batches(self) -> Batches:
         """Batches: many jobs from one file of lines."""
         return Batches(self)
@@ -200,9 +216,55 @@ class Client:
         """Feedback: ratings of results."""
         return FeedbackRoutes(self)
 
-    def limits(self) -> Limits:
-        """Returns your limits and how much of them is used."""
-        return self._run(self._api.limits())
+    @property
+    def limits(self) -> LimitsResource:
+        """Limits of tenants; called, your own."""
+        return LimitsResource(self)
+
+    @property
+    def files(self) -> Files:
+        """Uploaded files."""
+        return Files(self)
+
+    @property
+    def secrets(self) -> Secrets:
+        """Secrets, which endpoints get as environment variables."""
+        return Secrets(self)
+
+    @property
+    def tokens(self) -> Tokens:
+        """API tokens, and join tokens for workers."""
+        return Tokens(self)
+
+    @property
+    def tenants(self) -> Tenants:
+        """Tenants, for operators."""
+        return Tenants(self)
+
+    @property
+    def audit(self) -> Audit:
+        """The log of every change."""
+        return Audit(self)
+
+    @property
+    def costs(self) -> CostsRoutes:
+        """What was spent, and on what."""
+        return CostsRoutes(self)
+
+    @property
+    def fleet(self) -> FleetRoutes:
+        """Instances, the decisions of the autoscaler, and the ready jobs."""
+        return FleetRoutes(self)
+
+    @property
+    def quarantine(self) -> QuarantineRoutes:
+        """Jobs whose records cannot be read."""
+        return QuarantineRoutes(self)
+
+    @property
+    def requirement_sets(self) -> RequirementSets:
+        """Requirements for workers that endpoints share."""
+        return RequirementSets(self)
 
     def upload(
         self,
@@ -247,9 +309,10 @@ class Client:
         """Returns the version of an endpoint that new jobs run on."""
         return self._run(self._api.endpoint(name))
 
-    def endpoints(self) -> builtins.list[Endpoint]:
-        """Returns the current version of every endpoint."""
-        return self._run(self._api.endpoints())
+    @property
+    def endpoints(self) -> Endpoints:
+        """Endpoints and their versions; called, the current version of every endpoint."""
+        return Endpoints(self)
 
     def versions(self, name: str) -> builtins.list[Endpoint]:
         """Returns every version of an endpoint, newest first."""
@@ -266,9 +329,10 @@ class Client:
         """
         return self._run(self._api.set_traffic(name, version, percent))
 
-    def workers(self) -> builtins.list[Worker]:
-        """Returns the workers that have joined."""
-        return self._run(self._api.workers())
+    @property
+    def workers(self) -> Workers:
+        """Workers that have joined; called, all of them."""
+        return Workers(self)
 
     def _file(self, info: FileInfo) -> FileRef:
         return FileRef(**vars(info), client=self)

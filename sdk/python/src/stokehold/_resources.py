@@ -12,6 +12,7 @@ from stokehold import _batches, _feedback, _schedules, _webhooks
 from stokehold._api import job_path
 from stokehold._batches import BatchOptions, BatchRecord, BatchState, Lines
 from stokehold._feedback import Feedback, FeedbackStats, Rating
+from stokehold._generated._routes import BatchRoutes
 from stokehold._models import FileInfo, JobRecord
 from stokehold._options import JobOptions, list_query
 from stokehold._pipeline import Plans, Unsent
@@ -27,11 +28,8 @@ if TYPE_CHECKING:
     from stokehold._job import Job
 
 
-class Batches:
+class Batches(BatchRoutes):
     """`client.batches`: many jobs from one file of lines."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
 
     def create(
         self,

@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
-GENERATED = {"_client.py": "_async_client.py", "_job.py": "_async_job.py", "_resources.py": "_async_resources.py"}
+GENERATED = {
+    "_catalog.py": "_async_catalog.py",
+    "_client.py": "_async_client.py",
+    "_job.py": "_async_job.py",
+    "_resources.py": "_async_resources.py",
+}
 
 
 def unasync(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

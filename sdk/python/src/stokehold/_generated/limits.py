@@ -45,6 +45,33 @@ class Usage(TypedDict, total=False):
     storage_bytes: int | None
 
 
+class ShownLimits(TypedDict, total=False):
+    """Limits, with the state of the budget.
+
+    at_budget: What happens when the budget is reached.
+    budget: The daily budget, if set.
+    budget_usd_micros_per_day: The daily budget (UTC), micro-dollars.
+    max_memory_bytes: Bytes of the queue's memory; tenants only.
+    max_open: Jobs that have not ended.
+    max_running: Jobs that run concurrently.
+    max_storage_bytes: Bytes of files, packages and weights; tenants only.
+    requests_per_minute: Requests per minute; tenants only.
+    starts_per_minute: Starts per minute.
+    weight: The share of the machines relative to other tenants; tenants only.
+    """
+
+    at_budget: AtBudget | None
+    budget: BudgetUsage | None
+    budget_usd_micros_per_day: int | None
+    max_memory_bytes: int | None
+    max_open: int | None
+    max_running: int | None
+    max_storage_bytes: int | None
+    requests_per_minute: int | None
+    starts_per_minute: int | None
+    weight: float
+
+
 class TenantLimits(TypedDict, total=False):
     """Limits.
 

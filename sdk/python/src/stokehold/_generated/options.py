@@ -17,6 +17,7 @@ from stokehold._generated.endpoints import (
     Trust,
 )
 from stokehold._generated.jobs import (
+    JobHookEvent,
     JobState,
     Priority,
 )
@@ -25,6 +26,13 @@ from stokehold._generated.schedules import Missed
 if TYPE_CHECKING:
     from stokehold._references import Dependency
     from stokehold.runner.policy import JobRetry, Step
+
+
+BatchHookEvent = Literal["batch.completed"]
+"""An event of a batch that a webhook can receive."""
+
+Role = Literal["submit", "read", "cancel", "deploy", "admin", "operator", "worker"]
+"""A predefined set of scopes."""
 
 
 class JobOptions(TypedDict, total=False):
@@ -46,8 +54,7 @@ class JobOptions(TypedDict, total=False):
     timeout_s: The longest that one attempt may run, seconds. 1 to 604,800. Default: the endpoint's.
     version: The endpoint's version; default: the current one. At least 1.
     webhook: An https URL that receives events of the job.
-    webhook_events: The events to send. Default `["job.completed"]`. The events are `job.started`, `job.output`,
-        `job.progress`, `job.completed`.
+    webhook_events: The events to send. Default `["job.completed"]`.
     """
 
     concurrency_key: str | None
@@ -63,7 +70,7 @@ class JobOptions(TypedDict, total=False):
     timeout_s: int | None
     version: int | None
     webhook: str | None
-    webhook_events: Sequence[str] | None
+    webhook_events: Sequence[JobHookEvent] | None
 
 
 class JobFilter(TypedDict, total=False):
@@ -119,7 +126,7 @@ class BatchOptions(TypedDict, total=False):
     timeout_s: int | None
     version: int | None
     webhook: str | None
-    webhook_events: Sequence[str] | None
+    webhook_events: Sequence[BatchHookEvent] | None
 
 
 class ScheduleTiming(TypedDict, total=False):

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from stokehold._read import decode_time
+from stokehold._read import decode_time, word
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+
+HookEvent = Literal["job.started", "job.output", "job.progress", "job.completed", "batch.completed"]
+"""An event that a webhook can receive."""
 
 DeliveryState = Literal["pending", "delivered", "exhausted", "disabled"]
 """The state of a delivery."""
@@ -56,7 +59,7 @@ class Delivery:
     """
 
     id: str
-    event: str
+    event: HookEvent
     url: str
     state: DeliveryState
     created_at: datetime | None
@@ -69,7 +72,7 @@ class Delivery:
     def decode(cls, raw: Mapping[str, Any]) -> Self:
         return cls(
             id=raw["id"],
-            event=raw.get("event") or "",
+            event=word(raw, "event"),
             url=raw.get("url") or "",
             state=raw["state"],
             created_at=decode_time(raw.get("created_at")),

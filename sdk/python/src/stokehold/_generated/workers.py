@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from stokehold._generated.endpoints import (
+    SandboxLevel,
     Trust,
 )
 from stokehold._read import decode_time, word
@@ -205,7 +206,7 @@ class Worker:
     host: WorkerHost
     cuda: str | None = None
     driver: str | None = None
-    sandbox: str | None = None
+    sandbox: SandboxLevel | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
