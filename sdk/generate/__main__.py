@@ -17,6 +17,7 @@ from generate.python import Python
 from generate.python_routes import PythonRoutes
 from generate.schema import Document
 from generate.typescript import TypeScript
+from generate.typescript_routes import TypeScriptRoutes
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "api/openapi.json"
@@ -40,7 +41,8 @@ def generate(raw: dict[str, Any]) -> dict[Path, str]:
     for module, text in modules.items():
         path = PYTHON / "_generated" / f"{module}.py"
         texts[path] = formatted(path, text)
-    for module, text in TypeScript(document).modules().items():
+    models = TypeScript(document, list(routes.fields(document, called)))
+    for module, text in {**models.modules(), "routes": TypeScriptRoutes(document, called, models).module()}.items():
         texts[TYPESCRIPT / f"{module}.ts"] = text
     for page, text in reference.pages(document).items():
         texts[REFERENCE / f"{page}.md"] = text

@@ -342,6 +342,13 @@ OPTIONS = (
         flat="Requirements",
         more=FOLDER,
     ),
+    Options(
+        "DeployRequest",
+        "Options of a version of an endpoint. Objects in them have the members of the API. An option that is missing has "
+        "the value of the current version, or the default if a `package` is given.",
+        typescript="DeployOptions",
+        skip=("name", "package_sha256", "package_size_bytes"),
+    ),
     Options("Limits", _LIMITS, typescript="LimitsOptions", takes_null=True, except_described=_TENANTS_ONLY),
     Options("Limits", _LIMITS, typescript="TenantLimitsOptions", takes_null=True),
 )

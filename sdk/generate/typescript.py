@@ -21,8 +21,10 @@ _EMPTY = {"string": '""', "integer": "0", "number": "0", "boolean": "false", "li
 class TypeScript:
     """Writes modules. Words are defined in the first module that uses them, and imported by the others."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, parameters: Sequence[Field] = ()) -> None:
+        """`parameters` are those of the generated methods, whose words are defined beside the options."""
         self._document = document
+        self._parameters = parameters
         self._homes: dict[str, str] = {}
         for module, found in shapes.MODULES.items():
             self._homes.update((shape.typescript, module) for shape in found if shape.typescript)
@@ -33,10 +35,13 @@ class TypeScript:
         for module, found in shapes.MODULES.items():
             ours = {shape.typescript: shape for shape in found if shape.typescript and self._is_first(shape)}
             if ours:
-                bodies = [*self._words(module, ours.values()), *map(self._interface, ours.values())]
+                bodies = [*self._words(module, [one for shape in ours.values() for one in self._fields(shape)]), *map(self._interface, ours.values())]
                 texts[module] = self._module(module, f"The {module} of the API.", bodies)
         options = [one for one in shapes.OPTIONS if one.typescript]
-        texts["options"] = self._module("options", "The options of the calls.", [self._options(one) for one in options])
+        given = [one for each in options for one in self._option_fields(each)]
+        words = self._words("options", [*given, *self._parameters])
+        bodies = [*words, *map(self._options, options)]
+        texts["options"] = self._module("options", "The options of the calls.", bodies)
         values = [self._empty(shape) for shape in shapes.all_shapes() if shape.typescript and shape.pending]
         values += [self._names(one) for one in options]
         texts["values"] = self._module("values", "A job without values, and the names of options in the API.", values)
@@ -48,27 +53,30 @@ class TypeScript:
 
     def _module(self, module: str, title: str, bodies: Sequence[str]) -> str:
         body = "\n\n".join(bodies)
+        imports = self.imports(body, module)
+        return "\n".join([HEADER, f"// {title}", "", *imports, *([""] if imports else []), body, ""])
+
+    def imports(self, body: str, module: str = "") -> list[str]:
+        """The imports of what a module uses."""
         code = re.sub(r"/\*\*(?:.|\n)*?\*/", "", body)
         homes: dict[str, list[str]] = {}
         for name, home in sorted(self._homes.items()):
             if home != module and re.search(rf"\b{name}\b", code):
                 homes.setdefault(home, []).append(name)
-        imports = [f'import type {{ {", ".join(names)} }} from "./{home}.js";' for home, names in sorted(homes.items())]
-        return "\n".join([HEADER, f"// {title}", "", *imports, *([""] if imports else []), body, ""])
+        return [f'import type {{ {", ".join(names)} }} from "./{home}.js";' for home, names in sorted(homes.items())]
 
-    def _words(self, module: str, found: Iterable[Shape]) -> list[str]:
+    def _words(self, module: str, found: Iterable[Field]) -> list[str]:
         """The definitions of the words that this module is the first to use."""
         lines = []
-        for shape in found:
-            for one in self._fields(shape):
-                for part in one.type.parts():
-                    if part.kind != "words" or not part.ref or part.ref in shapes.OPEN_WORDS:
-                        continue
-                    name = shapes.word_name(part.ref)
-                    if name not in self._homes:
-                        self._homes[name] = module
-                        doc = self._document.doc(part.ref)
-                        lines.append(f"{_doc(doc)}export type {name} = {_union(part.words)};".strip())
+        for one in found:
+            for part in one.type.parts():
+                if part.kind != "words" or not part.ref or part.ref in shapes.OPEN_WORDS:
+                    continue
+                name = shapes.word_name(part.ref)
+                if name not in self._homes:
+                    self._homes[name] = module
+                    doc = self._document.doc(part.ref)
+                    lines.append(f"{comment(doc)}export type {name} = {_union(part.words)};".strip())
         return lines
 
     def _fields(self, shape: Shape) -> list[Field]:
@@ -83,14 +91,14 @@ class TypeScript:
             doc = one.doc
             if one.name in shape.pending:
                 doc = f"{doc} Null until the first `refresh` after `submitMany`."
-            found = self._annotation(one.type)
+            found = self.annotation(one.type)
             if (one.is_optional or one.is_nullable) and not is_absent and found != "unknown":
                 found = f"{found} | null"
-            lines.append(f"{_doc(doc)}{one.name}{'?' if is_absent else ''}: {found};")
+            lines.append(f"{comment(doc)}{one.name}{'?' if is_absent else ''}: {found};")
         doc = self._document.doc(shape.schema)
-        return f"{_doc(doc)}export interface {shape.typescript} {{\n{_indent(lines)}\n}}"
+        return f"{comment(doc)}export interface {shape.typescript} {{\n{indented(lines)}\n}}"
 
-    def _annotation(self, type_: Type, *, is_input: bool = False) -> str:
+    def annotation(self, type_: Type, *, is_input: bool = False) -> str:
         if type_.kind == "words":
             if type_.ref in shapes.OPEN_WORDS:
                 return "string"
@@ -99,9 +107,9 @@ class TypeScript:
             shape = shapes.typescript_shape(type_.ref)
             return "Record<string, unknown>" if shape is None else shape.typescript
         if type_.kind == "map":
-            return f"Record<string, {self._annotation(type_.item or Type('any'))}>"
+            return f"Record<string, {self.annotation(type_.item or Type('any'))}>"
         if type_.kind == "list":
-            item = self._annotation(type_.item or Type("any"))
+            item = self.annotation(type_.item or Type("any"))
             item = f"({item})" if " " in item and "<" not in item else item
             return f"{'readonly ' if is_input else ''}{item}[]"
         return _PLAIN.get(type_.kind, "unknown")
@@ -118,9 +126,9 @@ class TypeScript:
             lines.append(f"{one.name}: {value},")
         keys = ('"id"', '"endpoint"', '"state"')
         lines = [line for line in lines if f'"{line.partition(":")[0]}"' not in keys]
-        doc = _doc("A job without values, as of a bulk submit.")
+        doc = comment("A job without values, as of a bulk submit.")
         head = f"export function empty{shape.schema}(): Omit<{shape.typescript}, {' | '.join(keys)}> {{"
-        return f"{doc}{head}\n  return {{\n{_indent(lines, 4)}\n  }};\n}}"
+        return f"{doc}{head}\n  return {{\n{indented(lines, 4)}\n  }};\n}}"
 
     # Options
 
@@ -132,15 +140,15 @@ class TypeScript:
         names = {one.name: camel(one.name) for one in self._document.object(options.schema).fields}
         lines = []
         for one in self._option_fields(options):
-            annotation = self._annotation(one.type, is_input=True)
+            annotation = self.annotation(one.type, is_input=True)
             doc = re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", option_doc(one))
-            lines.append(f"{_doc(doc)}{camel(one.name)}?: {annotation}{null};")
-        return f"{_doc(options.doc)}export interface {options.typescript} {{\n{_indent(lines)}\n}}"
+            lines.append(f"{comment(doc)}{camel(one.name)}?: {annotation}{null};")
+        return f"{comment(options.doc)}export interface {options.typescript} {{\n{indented(lines)}\n}}"
 
     def _names(self, options: Options) -> str:
         constant = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", options.typescript).upper()
         lines = [f'{camel(one.name)}: "{one.name}",' for one in self._option_fields(options)]
-        return f"export const {constant} = {{\n{_indent(lines)}\n}} as const;"
+        return f"export const {constant} = {{\n{indented(lines)}\n}} as const;"
 
 
 def camel(name: str) -> str:
@@ -148,7 +156,8 @@ def camel(name: str) -> str:
     return re.sub(r"_([a-z0-9])", lambda found: found[1].upper(), name)
 
 
-def _doc(text: str) -> str:
+def comment(text: str) -> str:
+    """A doc comment, or nothing."""
     text = text.replace("*/", "*\\/")
     if not text:
         return ""
@@ -162,5 +171,5 @@ def _union(words: Iterable[str]) -> str:
     return " | ".join(f'"{word}"' for word in words)
 
 
-def _indent(lines: Iterable[str], width: int = 2) -> str:
+def indented(lines: Iterable[str], width: int = 2) -> str:
     return textwrap.indent("\n".join(lines), " " * width)

@@ -1,19 +1,28 @@
 // The client: its settings, and a method for each call.
 
 import type { Endpoint } from "./generated/endpoints.js";
+import {
+  Audit,
+  CostsRoutes,
+  FleetRoutes,
+  QuarantineRoutes,
+  RequirementSets,
+  Secrets,
+  Tenants,
+  Tokens,
+  WorkerRoutes,
+} from "./generated/routes.js";
 import { DEFAULT_RETRY, type RetryPolicy } from "./core/retry.js";
 import { env } from "./internal/env.js";
 import { Http } from "./internal/http.js";
 import type { CallOptions } from "./internal/options.js";
 import {
-  getEndpoint,
-  getTraffic,
-  listEndpoints,
-  listVersions,
-  setTraffic,
+  callableEndpoints,
+  type CallableEndpoints,
+  type DeployEndpointOptions,
   type Traffic,
 } from "./resources/endpoints.js";
-import { upload, type FileRef, type UploadOptions } from "./resources/files.js";
+import { Files, upload, type FileRef, type UploadOptions } from "./resources/files.js";
 import { Batches } from "./resources/batches.js";
 import { FeedbackResource } from "./resources/feedback.js";
 import type { JobEvent } from "./resources/events.js";
@@ -52,6 +61,18 @@ export class Stokehold {
   readonly webhooks: Webhooks;
   readonly feedback: FeedbackResource;
   readonly limits: LimitsResource;
+  readonly files: Files;
+  /** Endpoints and their versions; called, the current version of every endpoint. */
+  readonly endpoints: CallableEndpoints;
+  readonly workers: WorkerRoutes;
+  readonly fleet: FleetRoutes;
+  readonly costs: CostsRoutes;
+  readonly secrets: Secrets;
+  readonly tokens: Tokens;
+  readonly tenants: Tenants;
+  readonly audit: Audit;
+  readonly quarantine: QuarantineRoutes;
+  readonly requirementSets: RequirementSets;
   readonly #http: Http;
 
   constructor(options: StokeholdOptions = {}) {
@@ -77,6 +98,17 @@ export class Stokehold {
     this.webhooks = new Webhooks(this.#http);
     this.feedback = new FeedbackResource(this.#http);
     this.limits = new LimitsResource(this.#http);
+    this.files = new Files(this.#http);
+    this.endpoints = callableEndpoints(this.#http);
+    this.workers = new WorkerRoutes(this.#http);
+    this.fleet = new FleetRoutes(this.#http);
+    this.costs = new CostsRoutes(this.#http);
+    this.secrets = new Secrets(this.#http);
+    this.tokens = new Tokens(this.#http);
+    this.tenants = new Tenants(this.#http);
+    this.audit = new Audit(this.#http);
+    this.quarantine = new QuarantineRoutes(this.#http);
+    this.requirementSets = new RequirementSets(this.#http);
   }
 
   get baseUrl(): string {
@@ -142,24 +174,24 @@ export class Stokehold {
     return upload(this.#http, source, options);
   }
 
-  /** Returns the current version of every endpoint. */
-  endpoints({ signal }: CallOptions = {}): Promise<Endpoint[]> {
-    return listEndpoints(this.#http, signal);
+  /** Deploys the next version of an endpoint; see `client.endpoints.deploy`. */
+  deploy(name: string, options: DeployEndpointOptions = {}): Promise<Endpoint> {
+    return this.endpoints.deploy(name, options);
   }
 
   /** Returns the version of an endpoint that new jobs run on. */
-  endpoint(name: string, { signal }: CallOptions = {}): Promise<Endpoint> {
-    return getEndpoint(this.#http, name, signal);
+  endpoint(name: string, options: CallOptions = {}): Promise<Endpoint> {
+    return this.endpoints.retrieve(name, options);
   }
 
   /** Returns every version of an endpoint, newest first. */
-  versions(name: string, { signal }: CallOptions = {}): Promise<Endpoint[]> {
-    return listVersions(this.#http, name, signal);
+  versions(name: string, options: CallOptions = {}): Promise<Endpoint[]> {
+    return this.endpoints.versions(name, options);
   }
 
   /** Returns the versions of an endpoint that new jobs run on, each with its share of them in percent. */
-  traffic(name: string, { signal }: CallOptions = {}): Promise<Traffic> {
-    return getTraffic(this.#http, name, signal);
+  traffic(name: string, options: CallOptions = {}): Promise<Traffic> {
+    return this.endpoints.traffic(name, options);
   }
 
   /**
@@ -167,7 +199,7 @@ export class Stokehold {
    *
    * Jobs that were submitted before stay on their version. Returns the same as `traffic`.
    */
-  setTraffic(name: string, version: number, percent = 100, { signal }: CallOptions = {}): Promise<Traffic> {
-    return setTraffic(this.#http, name, version, percent, signal);
+  setTraffic(name: string, version: number, percent = 100, options: CallOptions = {}): Promise<Traffic> {
+    return this.endpoints.setTraffic(name, version, percent, options);
   }
 }

@@ -33,14 +33,22 @@ export {
 } from "./core/error.js";
 export type { RetryPolicy } from "./core/retry.js";
 export { verifyWebhook, type VerifyOptions, type WebhookEvent, type WebhookHeaders } from "./core/webhook.js";
+export type * from "./generated/access.js";
 export type * from "./generated/batches.js";
+export type * from "./generated/costs.js";
+export type * from "./generated/deletion.js";
 export type * from "./generated/endpoints.js";
 export type * from "./generated/feedback.js";
+export type * from "./generated/fleet.js";
 export type * from "./generated/jobs.js";
 export type * from "./generated/limits.js";
 export type * from "./generated/options.js";
+export type * from "./generated/quarantine.js";
+export type * from "./generated/routes.js";
 export type * from "./generated/schedules.js";
+export type * from "./generated/stats.js";
 export type * from "./generated/webhooks.js";
+export type * from "./generated/workers.js";
 export type { CallOptions } from "./internal/options.js";
 export type { BatchError, BatchLine, BatchResult } from "./resources/batch_record.js";
 export type {
@@ -51,8 +59,8 @@ export type {
   CreateBatchOptions,
   ListBatchesOptions,
 } from "./resources/batches.js";
-export type { Traffic } from "./resources/endpoints.js";
-export { FileRef, type UploadOptions } from "./resources/files.js";
+export type { CallableEndpoints, DeployEndpointOptions, Endpoints, Traffic } from "./resources/endpoints.js";
+export { FileRef, type Files, type UploadOptions } from "./resources/files.js";
 export type { JobEvent } from "./resources/events.js";
 export type { FeedbackExportOptions, FeedbackResource } from "./resources/feedback.js";
 export { Job, type ResultRef, type WaitOptions } from "./resources/job.js";

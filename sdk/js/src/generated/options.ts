@@ -2,8 +2,15 @@
 // The options of the calls.
 
 import type { AtBudget, LineFormat, OnInvalid } from "./batches.js";
+import type { EndpointRequirements, EndpointRetry, EndpointRunner, EndpointStep, EndpointWeight } from "./endpoints.js";
 import type { JobHookEvent, JobState, Priority } from "./jobs.js";
 import type { Missed } from "./schedules.js";
+
+/** An event of a batch that a webhook can receive. */
+export type BatchHookEvent = "batch.completed";
+
+/** A predefined set of scopes. */
+export type Role = "submit" | "read" | "cancel" | "deploy" | "admin" | "operator" | "worker";
 
 /** How a job is run. An option that is missing has the default of the endpoint or of the API. */
 export interface JobOptions {
@@ -116,6 +123,88 @@ export interface Rating {
   labels?: readonly string[];
   /** 1 to 5; 5 is best. */
   score?: number;
+}
+
+/**
+ * Options of a version of an endpoint. Objects in them have the members of the API. An option that is missing has the
+ * value of the current version, or the default if a `package` is given.
+ */
+export interface DeployOptions {
+  /** The JSON Schema of the input. It must not refer to other documents. */
+  inputSchema?: unknown;
+  /** Up to 8 endpoints that must allow an output before it is returned. */
+  after?: readonly EndpointStep[];
+  /**
+   * Whether weights may contain pickles, which run code when they are loaded. They are scanned, and loaded without
+   * network on workers with a sandbox. Default false.
+   */
+  allowPickle?: boolean;
+  /** Up to 8 endpoints that must allow an input before it runs. */
+  before?: readonly EndpointStep[];
+  /** Other requirements for workers. */
+  demands?: EndpointRequirements;
+  /** `file.py:object` inside the package; each runner kind other than `python` describes its own format. */
+  entry?: string;
+  /** Environment variables of the runners: up to 64, each at most 4 KiB. */
+  env?: Record<string, string>;
+  /**
+   * How long the model stays loaded after its last job although others need the memory, 0 to 86,400 seconds. Default 0.
+   */
+  keepWarmS?: number;
+  /** The number of attempts of jobs that set none. 1 to 100. Default 3. */
+  maxAttempts?: number;
+  /**
+   * Jobs that one call of the handler takes, 1 to 256; more than 1 only for handlers written for batches. Default 1.
+   */
+  maxBatchSize?: number;
+  /** Jobs that one runner runs concurrently; more than 1 only for async handlers. 1 to 1,000. Default 1. */
+  maxConcurrency?: number;
+  /** How long the first job of a call waits for others, 0 to 10,000 milliseconds. Default 0. */
+  maxWaitMs?: number;
+  /** How many workers keep the model loaded without jobs, 0 to 1,000. Default 0. */
+  minWarm?: number;
+  /** Whether runners have network access. Default false: only loopback, on workers that can enforce it. */
+  network?: boolean;
+  /** The JSON Schema of the result. */
+  outputSchema?: unknown;
+  /** The priority of jobs that set none. Default `standard`. */
+  priority?: Priority;
+  /** The Python version, e.g. `3.11`; empty means the worker's own. */
+  python?: string;
+  /**
+   * The locked requirements, one per line: `name==version`, or `name @ https://...` with a hash, each optionally with a
+   * marker and `--hash=sha256:...`, and `--index-url` lines. Indexes and URLs must be below those that the operator
+   * allows. Up to 512 KiB. No other `requirements.txt` syntax is allowed.
+   */
+  requirementsLock?: string;
+  /** When and after which errors jobs are retried. */
+  retry?: EndpointRetry;
+  /** What the worker starts. Default `{"kind": "python"}`. */
+  runner?: EndpointRunner;
+  /** Names of secrets that runners receive as environment variables: up to 32. They must exist. */
+  secrets?: readonly string[];
+  /** The longest run of jobs that set none, seconds. 1 to 604,800. Default 600. */
+  timeoutS?: number;
+  /**
+   * The share of new jobs for this version, 0 to 100 percent; the current version gets the rest. Default 100: this
+   * version becomes the current one. The first version always gets all jobs.
+   */
+  trafficPercent?: number;
+  /**
+   * The share of the memory that the model takes on any GPU, more than 0 and at most 1, for engines that fill the
+   * memory they are given; `vramGib` is then the minimum. The memory of such an endpoint is never learned. Default: the
+   * model takes what it needs.
+   */
+  vramFraction?: number;
+  /** The VRAM needed on one GPU, GiB, 0 to 384; 0 runs on the CPU. */
+  vramGib?: number;
+  /**
+   * Up to 8 inputs that a worker runs once before the first job; the GPU memory they use replaces `vramGib` on that
+   * worker.
+   */
+  warmup?: readonly unknown[];
+  /** Files that runners find in the folder `STOKE_WEIGHTS`: up to 1,000. */
+  weights?: readonly EndpointWeight[];
 }
 
 /** Limits to set. A member that is missing or null means no limit. */

@@ -93,6 +93,36 @@ export const RATING = {
   score: "score",
 } as const;
 
+export const DEPLOY_OPTIONS = {
+  inputSchema: "input_schema",
+  after: "after",
+  allowPickle: "allow_pickle",
+  before: "before",
+  demands: "demands",
+  entry: "entry",
+  env: "env",
+  keepWarmS: "keep_warm_s",
+  maxAttempts: "max_attempts",
+  maxBatchSize: "max_batch_size",
+  maxConcurrency: "max_concurrency",
+  maxWaitMs: "max_wait_ms",
+  minWarm: "min_warm",
+  network: "network",
+  outputSchema: "output_schema",
+  priority: "priority",
+  python: "python",
+  requirementsLock: "requirements_lock",
+  retry: "retry",
+  runner: "runner",
+  secrets: "secrets",
+  timeoutS: "timeout_s",
+  trafficPercent: "traffic_percent",
+  vramFraction: "vram_fraction",
+  vramGib: "vram_gib",
+  warmup: "warmup",
+  weights: "weights",
+} as const;
+
 export const LIMITS_OPTIONS = {
   atBudget: "at_budget",
   budgetUsdMicrosPerDay: "budget_usd_micros_per_day",

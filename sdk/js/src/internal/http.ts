@@ -105,6 +105,11 @@ export class Http {
     });
   }
 
+  /** Sends a DELETE request that is answered with what was deleted. */
+  async remove<T>(path: string, options: RouteOptions): Promise<T> {
+    return parse<T>(await this.ask(this.route("DELETE", path, options), (response) => response.text()));
+  }
+
   /** Uploads to a presigned URL. The URL is the authorization; the token is not sent. */
   async put(url: string, headers: Record<string, string>, body: Blob, signal: AbortSignal | undefined): Promise<void> {
     // `fetch` sets these two headers.

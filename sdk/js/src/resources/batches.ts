@@ -7,6 +7,7 @@ import { untilEnd } from "../core/poll.js";
 import { Bar } from "../internal/bar.js";
 import { uuid } from "../internal/crypto.js";
 import { hasProcess } from "../internal/env.js";
+import { BatchRoutes } from "../generated/routes.js";
 import type { Http } from "../internal/http.js";
 import { jsonl } from "../internal/jsonl.js";
 import { LinesBody, type LineSource } from "../internal/lines.js";
@@ -61,11 +62,12 @@ const ACCEPT_S = 60;
 const BLOB_BYTES_PER_S = 64 << 10;
 
 /** `client.batches`: many jobs from one file of lines. */
-export class Batches {
+export class Batches extends BatchRoutes {
   readonly #http: Http;
 
   /** @internal */
   constructor(http: Http) {
+    super(http);
     this.#http = http;
   }
 

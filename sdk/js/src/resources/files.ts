@@ -2,7 +2,9 @@
 
 import { ConnectionFailed } from "../core/error.js";
 import { sha256 } from "../internal/crypto.js";
+import { FileRoutes } from "../generated/routes.js";
 import type { Http } from "../internal/http.js";
+import { part, type CallOptions, type Id } from "../internal/options.js";
 
 export interface UploadOptions {
   /** Default: the name of the `File`, or `file`. */
@@ -60,6 +62,29 @@ export class FileRef {
   /** Downloads the file into memory, as a `Blob` of its type. */
   async blob(options: { signal?: AbortSignal } = {}): Promise<Blob> {
     return new Blob([await this.bytes(options)], { type: this.contentType ?? "application/octet-stream" });
+  }
+}
+
+interface Stored {
+  id: string;
+  name: string;
+  size_bytes: number;
+  content_type: string;
+}
+
+/** `client.files`: uploaded files. */
+export class Files extends FileRoutes {
+  /** Uploads bytes. The returned file can be used anywhere in an input. */
+  upload(source: Blob | Uint8Array, options: UploadOptions = {}): Promise<FileRef> {
+    return upload(this.http, source, options);
+  }
+
+  /** Returns an uploaded file by its id. Its bytes are not downloaded; see `FileRef.bytes`. */
+  async retrieve(id: Id, { signal }: CallOptions = {}): Promise<FileRef> {
+    const path = `/v1/files/${part(id)}`;
+    const { id: fileId, name, size_bytes, content_type } = await this.http.get<Stored>(path, { signal });
+    const url = this.http.baseUrl + path;
+    return new FileRef(this.http, { id: fileId, name, url, sizeBytes: size_bytes, contentType: content_type });
   }
 }
 

@@ -4,6 +4,7 @@ import type { Feedback } from "../generated/feedback.js";
 import type { JobRecord, RetriedJob } from "../generated/jobs.js";
 import type { JobFilter, Rating } from "../generated/options.js";
 import { JOB_FILTER } from "../generated/values.js";
+import { JobRoutes } from "../generated/routes.js";
 import type { Http } from "../internal/http.js";
 import { named, type CallOptions } from "../internal/options.js";
 import { pages, query } from "../internal/page.js";
@@ -27,11 +28,12 @@ export interface DeadLettersOptions extends CallOptions {
 const MANY_MAX = 1_000;
 
 /** `client.jobs`: jobs, one or many at a time. */
-export class Jobs {
+export class Jobs extends JobRoutes {
   readonly #http: Http;
 
   /** @internal */
   constructor(http: Http) {
+    super(http);
     this.#http = http;
   }
 
