@@ -2,7 +2,7 @@
 
 The rules below replace words in code, strings, docstrings and comments alike; ruff then sorts the imports and formats
 the result. Code that differs by more than words (connections, sleeping, threads) is written by hand, in
-`_async_transport.py` and `_transport.py`.
+`_async_transport.py` and `_async_pool.py`, and in `_transport.py` and `_pool.py`.
 
 With `--check`, nothing is written, and the exit code is 1 if a generated file is stale.
 """
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "stokehold"
-WRITTEN_BY_HAND = {"_async_transport.py"}
+WRITTEN_BY_HAND = {"_async_pool.py", "_async_transport.py"}
 HEADER = "# Generated from {source} by `make sync-client`; do not edit.\n"
 
 # An expression whose parentheses are balanced and at most two deep.

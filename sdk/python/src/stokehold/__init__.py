@@ -1,6 +1,6 @@
 """Stokehold for Python: the clients, which submit jobs, and the decorators and functions for writing a model.
 
-The clients need httpx and are imported on first use. The environment of a model has no httpx and never imports them.
+The clients are imported on first use. The environment of a model has no httpx and never imports them.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import httpx
-
 from stokehold._api import Api, Source, user_agent
 from stokehold._async_catalog import AsyncEndpoints, AsyncFiles, AsyncJobs, AsyncLimitsResource, AsyncWorkers
 from stokehold._async_job import AsyncFileRef, AsyncJob
@@ -40,11 +38,13 @@ from stokehold._generated._async_routes import (
 from stokehold._lines import LineReader
 from stokehold._models import Endpoint, FileInfo, JobRecord, Retried
 from stokehold._options import DeployOptions, JobFilter, JobOptions, deploy_options, job_filter, job_options, list_query
-from stokehold._request import OK, Call, Pause, Plan, Reply, transport_error
+from stokehold._request import OK, Call, Pause, Plan, Reply
 from stokehold._retry import Retry
+from stokehold._streams import stream_error, stream_errors
 from stokehold._transfer import OnProgress
 
 if TYPE_CHECKING:
+    import httpx
     from typing_extensions import Unpack
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class AsyncClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._api = Api(load_settings(base_url, token), retry or Retry(), timeout_s, user_agent("async"))
-        self._transport = AsyncTransport(transport)
+        self._transport = AsyncTransport(self.base_url, transport)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -367,6 +367,9 @@ class AsyncClient:
             plan.close()
 
     async def _perform(self, call: Call) -> Reply | StokeholdError:
+        outcome = await self._transport.exchange(call)
+        if outcome is not None:
+            return outcome
         try:
             async with self._transport.send(call) as response:
                 if call.sink is None or response.status_code != OK:
@@ -375,8 +378,8 @@ class AsyncClient:
                 async for chunk in response.aiter_bytes():
                     await self._transport.run_blocking(call.sink.write, chunk)
                 return Reply(response.status_code, response.headers, b"")
-        except (httpx.RequestError, httpx.InvalidURL) as error:
-            return transport_error(call, error)
+        except stream_errors() as error:
+            return stream_error(call, error)
 
     async def _events(self, job_id: str) -> AsyncIterator[Event]:
         reader = self._api.events(job_id, self._file)
@@ -391,8 +394,8 @@ class AsyncClient:
                                 yield event
                     else:
                         outcome = Reply(response.status_code, response.headers, await response.aread())
-            except (httpx.RequestError, httpx.InvalidURL) as error:
-                outcome = transport_error(call, error)
+            except stream_errors() as error:
+                outcome = stream_error(call, error)
             if not reader.done:
                 pause_s = reader.pause_s(outcome, random.random())  # noqa: S311 (jitter is no secret)
                 await self._transport.sleep(pause_s)
@@ -412,7 +415,7 @@ class AsyncClient:
                     outcome: Reply | StokeholdError = Reply(
                         response.status_code, response.headers, await response.aread()
                     )
-            except (httpx.RequestError, httpx.InvalidURL) as error:
-                outcome = transport_error(call, error)
+            except stream_errors() as error:
+                outcome = stream_error(call, error)
             pause_s = reader.pause_s(outcome, random.random())  # noqa: S311 (jitter is no secret)
             await self._transport.sleep(pause_s)

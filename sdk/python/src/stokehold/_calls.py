@@ -11,8 +11,6 @@ from dataclasses import replace
 from typing import Any, Callable
 from urllib.parse import urlencode, urljoin
 
-import httpx
-
 from stokehold._config import Settings
 from stokehold._errors import StokeholdError, WaitTimeout
 from stokehold._files import InputEncoder
@@ -92,8 +90,8 @@ class Calls:
 
     def put(self, url: str, headers: Mapping[str, str], body: Body) -> Plan[Reply]:
         """Uploads to a presigned URL. The URL is the authorization; the token is not sent."""
-        sent = httpx.Headers(dict(headers))  # its names are case-insensitive
-        sent.update({"Content-Length": str(body.size_bytes), "User-Agent": self.headers["User-Agent"]})
+        ours = {"Content-Length": str(body.size_bytes), "User-Agent": self.headers["User-Agent"]}
+        sent = {name: value for name, value in headers.items() if name.title() not in ours} | ours
         url = urljoin(f"{self.settings.base_url}/", url)
         return (yield from ask(Call("PUT", url, sent, body, self.timeout_s), self.retry))
 

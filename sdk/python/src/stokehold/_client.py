@@ -10,8 +10,6 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import httpx
-
 from stokehold._api import Api, Source, user_agent
 from stokehold._calls import Pairs
 from stokehold._catalog import Endpoints, Files, Jobs, LimitsResource, Workers
@@ -33,7 +31,7 @@ from stokehold._job import FileRef, Job
 from stokehold._lines import LineReader
 from stokehold._models import Endpoint, FileInfo, JobRecord, Retried
 from stokehold._options import DeployOptions, JobFilter, JobOptions, deploy_options, job_filter, job_options, list_query
-from stokehold._request import OK, Call, Pause, Plan, Reply, transport_error
+from stokehold._request import OK, Call, Pause, Plan, Reply
 from stokehold._resources import (
     Batches,
     FeedbackRoutes,
@@ -42,10 +40,12 @@ from stokehold._resources import (
     Webhooks,
 )
 from stokehold._retry import Retry
+from stokehold._streams import stream_error, stream_errors
 from stokehold._transfer import OnProgress
 from stokehold._transport import Transport
 
 if TYPE_CHECKING:
+    import httpx
     from typing_extensions import Unpack
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Client:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._api = Api(load_settings(base_url, token), retry or Retry(), timeout_s, user_agent("sync"))
-        self._transport = Transport(transport)
+        self._transport = Transport(self.base_url, transport)
 
     def __enter__(self) -> Client:
         return self
@@ -367,6 +367,9 @@ class Client:
             plan.close()
 
     def _perform(self, call: Call) -> Reply | StokeholdError:
+        outcome = self._transport.exchange(call)
+        if outcome is not None:
+            return outcome
         try:
             with self._transport.send(call) as response:
                 if call.sink is None or response.status_code != OK:
@@ -375,8 +378,8 @@ class Client:
                 for chunk in response.iter_bytes():
                     self._transport.run_blocking(call.sink.write, chunk)
                 return Reply(response.status_code, response.headers, b"")
-        except (httpx.RequestError, httpx.InvalidURL) as error:
-            return transport_error(call, error)
+        except stream_errors() as error:
+            return stream_error(call, error)
 
     def _events(self, job_id: str) -> Iterator[Event]:
         reader = self._api.events(job_id, self._file)
@@ -390,8 +393,8 @@ class Client:
                             yield from reader.feed(chunk)
                     else:
                         outcome = Reply(response.status_code, response.headers, response.read())
-            except (httpx.RequestError, httpx.InvalidURL) as error:
-                outcome = transport_error(call, error)
+            except stream_errors() as error:
+                outcome = stream_error(call, error)
             if not reader.done:
                 pause_s = reader.pause_s(outcome, random.random())  # noqa: S311 (jitter is no secret)
                 self._transport.sleep(pause_s)
@@ -409,7 +412,7 @@ class Client:
                             yield self._api.hydrate(line, self._file)
                         return
                     outcome: Reply | StokeholdError = Reply(response.status_code, response.headers, response.read())
-            except (httpx.RequestError, httpx.InvalidURL) as error:
-                outcome = transport_error(call, error)
+            except stream_errors() as error:
+                outcome = stream_error(call, error)
             pause_s = reader.pause_s(outcome, random.random())  # noqa: S311 (jitter is no secret)
             self._transport.sleep(pause_s)

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import httpx
-
 from stokehold._errors import DeployError
 from stokehold._transfer import CHUNK_BYTES
 
 if TYPE_CHECKING:
+    import httpx
+
     from stokehold import _wire
 
 # Importing the modules of a model can take long, and so can resolving its requirements.
@@ -189,6 +189,8 @@ def _deploy_errors() -> Iterator[None]:
 
 
 def _http() -> httpx.Client:
+    import httpx
+
     return httpx.Client(timeout=httpx.Timeout(SILENCE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S))
 
 

@@ -13,10 +13,7 @@ import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from typing import Any, Callable, NamedTuple, TypeVar, Union
-
-import httpx
 
 from stokehold._errors import (
     ApiError,
@@ -35,7 +32,11 @@ WRITE_TIMEOUT_S = 30.0
 POOL_TIMEOUT_S = 60.0
 
 # Idle connections are kept for a minute, so that occasional jobs do not need a new one each.
-LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=60.0)
+CONNECTIONS_MAX = 100
+IDLE_CONNECTIONS_MAX = 20
+IDLE_S = 60.0
+
+CLOSED = "the client is closed; create another one"
 
 OK = 200
 
@@ -59,7 +60,8 @@ class Reply(NamedTuple):
     """A response of any status. `body` is empty if the bytes went to a sink."""
 
     status: int
-    headers: httpx.Headers
+    headers: Mapping[str, str]
+    """The headers. Names are in lower case, or in any case if httpx has read them."""
     body: bytes
 
     def json(self) -> Any:
@@ -108,35 +110,16 @@ def ask(call: Call, retry: Retry, deadline: float | None = None) -> Plan[Reply]:
         retries += 1
 
 
-# Clients use few routes many times, and parsing the URL is half the cost of building a request.
-_parse_url = lru_cache(maxsize=256)(httpx.URL)
+def call_error(call: Call, kind: type[StokeholdError], why: str, cause: BaseException | None = None) -> StokeholdError:
+    """The error for a call without a response. The message has no query string, which may contain a signature."""
+    error = kind(f"{call.method} {call.url.partition('?')[0]}: {why}")
+    error.__cause__ = cause
+    return error
 
 
-def build_request(call: Call, content: Any) -> httpx.Request:
-    """Converts a call to a request. `content` is the body, as a type that the client can send."""
-    timeout = {
-        "connect": CONNECT_TIMEOUT_S,
-        "read": call.read_timeout_s,
-        "write": WRITE_TIMEOUT_S,
-        "pool": POOL_TIMEOUT_S,
-    }
-    return httpx.Request(
-        call.method, _parse_url(call.url), headers=call.headers, content=content, extensions={"timeout": timeout}
-    )
-
-
-def transport_error(call: Call, error: httpx.RequestError | httpx.InvalidURL) -> StokeholdError:
-    """Converts an error of httpx. The message has no query string, which may contain a signature."""
-    where = call.url.partition("?")[0]
-    failure: StokeholdError
-    if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
-        failure = StokeholdError(f"{call.method} {where}: the request cannot be sent: {error}")
-    elif isinstance(error, httpx.TimeoutException):
-        failure = TimedOut(f"{call.method} {where}: no response in time ({type(error).__name__})")
-    else:
-        failure = ConnectionFailed(f"{call.method} {where}: no response: {error or type(error).__name__}")
-    failure.__cause__ = error
-    return failure
+def too_slow(call: Call, step: str, cause: BaseException | None = None) -> StokeholdError:
+    """The error for a call without a response in time. `step` is what took too long, e.g. `ReadTimeout`."""
+    return call_error(call, TimedOut, f"no response in time ({step})", cause)
 
 
 def decode_error(reply: Reply) -> ApiError:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any, Callable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
-import httpx
-
-from stokehold._request import LIMITS, Call, build_request
+from stokehold._errors import StokeholdError
+from stokehold._origin import direct_origin
+from stokehold._pool import Pool
+from stokehold._request import CLOSED, Call, Reply
+from stokehold._streams import build_request, limits
 from stokehold._transfer import Body
+
+if TYPE_CHECKING:
+    import httpx
 
 T = TypeVar("T")
 
@@ -18,17 +24,35 @@ T = TypeVar("T")
 class Transport:
     """Sends requests, sleeps, and runs blocking functions, in the calling thread."""
 
-    def __init__(self, transport: httpx.BaseTransport | None) -> None:
-        self._http = httpx.Client(transport=transport, limits=LIMITS)
+    def __init__(self, base_url: str, transport: httpx.BaseTransport | None) -> None:
+        """`transport` replaces the network."""
+        self._replacement = transport
+        self._origin = None if transport is not None else direct_origin(base_url)
+        self._pool = None if self._origin is None else Pool(self._origin)
+        self._http: httpx.Client | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Closes the connections."""
-        self._http.close()
+        with self._lock:
+            self._is_closed = True
+        if self._pool is not None:
+            self._pool.close()
+        if self._http is not None:
+            self._http.close()
+
+    def exchange(self, call: Call) -> Reply | StokeholdError | None:
+        """The whole response to a call, over a connection of our own; None for a call that has to be streamed."""
+        if self._pool is None or self._origin is None or call.sink is not None or isinstance(call.body, Body):
+            return None
+        target = self._origin.target(call.url)
+        return None if target is None else self._pool.send(call, target, call.body)
 
     def send(self, call: Call) -> closing[httpx.Response]:
         """The response to a call, to be used in a `with`. Its body is not read yet."""
         content = _chunks(call.body) if isinstance(call.body, Body) else call.body
-        return closing(self._http.send(build_request(call, content), stream=True))
+        return closing(self._streaming().send(build_request(call, content), stream=True))
 
     def sleep(self, seconds: float) -> None:
         """Sleeps."""
@@ -37,6 +61,17 @@ class Transport:
     def run_blocking(self, function: Callable[..., T], *arguments: Any) -> T:
         """Runs a function that blocks."""
         return function(*arguments)
+
+    def _streaming(self) -> httpx.Client:
+        if self._http is None:
+            import httpx
+
+            with self._lock:
+                if self._is_closed:
+                    raise RuntimeError(CLOSED)
+                if self._http is None:
+                    self._http = httpx.Client(transport=self._replacement, limits=limits())
+        return self._http
 
 
 def _chunks(body: Body) -> Iterator[bytes]:

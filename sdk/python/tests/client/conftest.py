@@ -17,6 +17,11 @@ from stokehold import Client, Retry
 
 JOB_ID = "0192f0c1a2b37cde8f00112233445500"
 
+SETTINGS = ("STOKE_URL", "STOKE_TOKEN", "STOKE_CREDENTIALS", "STOKE_UV")
+PROXIES = tuple(
+    name for proxy in ("http_proxy", "https_proxy", "all_proxy", "no_proxy") for name in (proxy, proxy.upper())
+)
+
 # Pauses of at most a millisecond: what is tested is that there are retries, not that they take long.
 FAST = Retry(base_s=0.001, cap_s=0.001)
 
@@ -79,6 +84,7 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = False
     block_on_close = True
+    request_queue_size = 128  # a hundred clients connect at once
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Exchange)
@@ -196,13 +202,22 @@ def stop(server: Server, thread: threading.Thread) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_settings_of_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("STOKE_URL", "STOKE_TOKEN", "STOKE_CREDENTIALS", "STOKE_UV"):
+    for name in (*SETTINGS, *PROXIES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
+@pytest.fixture(params=["direct", "httpx"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How the requests are sent: over the connections of the clients, or through httpx, as with a proxy."""
+    if request.param == "httpx":
+        monkeypatch.setattr("stokehold._transport.direct_origin", lambda _: None)
+        monkeypatch.setattr("stokehold._async_transport.direct_origin", lambda _: None)
+    return str(request.param)
+
+
 @pytest.fixture
-def api() -> Iterator[Server]:
+def api(way: str) -> Iterator[Server]:
     server, thread = start()
     yield server
     stop(server, thread)
