@@ -222,7 +222,7 @@ const BY_CODE: Readonly<Record<string, typeof ApiError>> = {
 const DETAIL_CHARS_MAX = 500;
 
 /** The error for a response of status 400 or above. */
-export function apiError(status: number, headers: Headers, body: string): ApiError {
+export function apiError(status: number, headers: Pick<Headers, "get">, body: string): ApiError {
   const problem = parseProblem(body);
   const code = typeof problem["code"] === "string" ? problem["code"] : `http_${status}`;
   const Kind = BY_CODE[code] ?? BY_STATUS[status] ?? (status >= 500 ? ServerError : BadRequest);

@@ -4,6 +4,7 @@ import { apiError, ConnectionFailed, NotFound, StokeholdError, TimedOut } from "
 import { retryDelayMs, type RetryPolicy } from "../core/retry.js";
 import { uuid } from "./crypto.js";
 import { hasProcess } from "./env.js";
+import { shortSender, type SendShort, type ShortResponse } from "./node.js";
 import { pause, Silence } from "./signal.js";
 
 /** The `User-Agent` header, for the log of the server. Browsers set their own; another would require a preflight. */
@@ -59,6 +60,7 @@ export class Http {
   readonly #token: string | undefined;
   readonly #timeoutMs: number;
   readonly #fetch: typeof globalThis.fetch;
+  readonly #sendShort: SendShort | undefined;
 
   constructor({ baseUrl, token, timeoutMs, retry, fetch }: HttpOptions) {
     this.baseUrl = baseUrl;
@@ -66,10 +68,11 @@ export class Http {
     this.#token = token;
     this.#timeoutMs = timeoutMs;
     this.#fetch = fetch;
+    this.#sendShort = shortSender(baseUrl, fetch);
   }
 
   async get<T>(path: string, options: RouteOptions): Promise<T> {
-    return parse<T>(await this.ask(this.route("GET", path, options), (response) => response.text()));
+    return parse<T>(await this.askText(this.route("GET", path, options)));
   }
 
   /** Sends a POST request. Every try has the same key, so that nothing is created twice if a response is lost. */
@@ -85,21 +88,21 @@ export class Http {
       ...options.headers,
     };
     const call = { ...this.route("POST", path, { ...options, headers }), body };
-    return parse<T>(await this.ask(call, (response) => response.text()));
+    return parse<T>(await this.askText(call));
   }
 
   /** Sends a PUT request, which is idempotent. */
   async putJson<T>(path: string, body: string, options: RouteOptions): Promise<T> {
     const headers = { "content-type": "application/json", ...options.headers };
     const call = { ...this.route("PUT", path, { ...options, headers }), body };
-    return parse<T>(await this.ask(call, (response) => response.text()));
+    return parse<T>(await this.askText(call));
   }
 
   /** Sends a DELETE request. `NotFound` is a success after a retry: an earlier try deleted it. */
   async delete(path: string, options: RouteOptions): Promise<void> {
     let tries = 0;
     const call = this.route("DELETE", path, options);
-    await this.ask(call, (response) => response.text(), () => (tries += 1)).catch((error: unknown) => {
+    await this.askText(call, () => (tries += 1)).catch((error: unknown) => {
       if (tries > 1 && error instanceof NotFound) return;
       throw error;
     });
@@ -151,13 +154,27 @@ export class Http {
   }
 
   /** Repeats a request until it succeeds, within the retry policy and until the deadline. */
-  async ask<T>(call: Call, read: (response: Response) => Promise<T>, tried?: () => void): Promise<T> {
+  ask<T>(call: Call, read: (response: Response) => Promise<T>): Promise<T> {
+    return this.#repeat(call, (silence) => this.send(call, silence), read);
+  }
+
+  /** Like `ask`, for a response that is short text. `tried` is called before each try. */
+  askText(call: Call, tried?: () => void): Promise<string> {
+    return this.#repeat(call, (silence) => this.#sendOnce(call, silence), (response) => response.text(), tried);
+  }
+
+  async #repeat<R extends ShortResponse, T>(
+    call: Call,
+    send: (silence: Silence) => Promise<R>,
+    read: (response: R) => Promise<T>,
+    tried?: () => void,
+  ): Promise<T> {
     for (let retries = 0; ; retries += 1) {
       tried?.();
       const silence = new Silence(call.timeoutMs, call.signal);
       let error: StokeholdError;
       try {
-        const response = await this.send(call, silence);
+        const response = await send(silence);
         if (response.ok) return await read(response);
         error = apiError(response.status, response.headers, await response.text());
       } catch (thrown) {
@@ -171,6 +188,15 @@ export class Http {
       if (delayMs === undefined || performance.now() + delayMs > (call.deadlineMs ?? Infinity)) throw error;
       await pause(delayMs, call.signal);
     }
+  }
+
+  async #sendOnce(call: Call, silence: Silence): Promise<ShortResponse> {
+    const { method, url, headers, body } = call;
+    if (this.#sendShort !== undefined && (body === undefined || typeof body === "string")) {
+      const response = await this.#sendShort({ method, url, headers, body }, silence);
+      if (response !== undefined) return response;
+    }
+    return this.send(call, silence);
   }
 
   /** Sends a request once. */

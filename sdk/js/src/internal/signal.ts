@@ -21,11 +21,15 @@ export function pause(ms: number, signal: AbortSignal | undefined): Promise<void
  * `rest()` stops it while no data is expected, and `close()` stops it for good.
  */
 export class Silence {
-  readonly signal: AbortSignal;
   /** Whether the time without data was the reason. */
   passed = false;
-  readonly #controller = new AbortController();
-  readonly #stop = (): void => this.#controller.abort(this.#caller?.reason);
+  /** Called once when the request has to end. Cheaper than a listener of `signal`. */
+  onstop: (() => void) | undefined;
+  #controller: AbortController | undefined;
+  readonly #stop = (): void => {
+    this.#controller?.abort(this.#caller?.reason);
+    this.onstop?.();
+  };
   #timer: ReturnType<typeof setTimeout> | undefined;
   #closed = false;
 
@@ -35,10 +39,22 @@ export class Silence {
   constructor(limitMs: number, caller: AbortSignal | undefined) {
     this.#limitMs = limitMs;
     this.#caller = caller;
-    this.signal = this.#controller.signal;
-    if (caller?.aborted) this.#stop();
     caller?.addEventListener("abort", this.#stop, { once: true });
     this.heard();
+  }
+
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      if (this.#caller?.aborted) this.#controller.abort(this.#caller.reason);
+      else if (this.passed) this.#controller.abort();
+    }
+    return this.#controller.signal;
+  }
+
+  /** Whether the request has to end already. */
+  get stopped(): boolean {
+    return this.passed || this.#caller?.aborted === true;
   }
 
   heard(): void {
@@ -46,7 +62,7 @@ export class Silence {
     if (this.#closed) return; // the rest of a body, sent after the response has arrived
     this.#timer = setTimeout(() => {
       this.passed = true;
-      this.#controller.abort();
+      this.#stop();
     }, this.#limitMs);
   }
 
