@@ -20,6 +20,8 @@ mod describe;
 mod dev;
 mod dlq;
 mod doctor;
+#[cfg(test)]
+mod documented;
 mod endpoints;
 mod feedback;
 mod filter;

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use stokehold_nvml::{FakeGpu, StandIn};
+use stokehold_tests::documented;
 use stokehold_tests::stack::{Stack, stoke_binary};
 
 use crate::api::{self, Api};
@@ -86,18 +87,17 @@ from vllm import main
 main()
 "#;
 
-/// The fenced blocks of a page that begin with this language, in order.
+/// The fenced blocks of a page in this language, in order.
 fn blocks(page: &str, language: &str) -> Vec<String> {
     let text = fs::read_to_string(api::root().join("docs").join(page)).unwrap();
-    let fence = format!("```{language}\n");
-    let found = text.split(&fence).skip(1).map(|rest| rest.split("\n```").next().unwrap().to_owned());
-    let found: Vec<String> = found.collect();
+    let found = documented::fences(page, &text).into_iter().filter(|fence| fence.language == language);
+    let found: Vec<String> = found.map(|fence| fence.text).collect();
     assert!(!found.is_empty(), "docs/{page} shows no {language}");
     found
 }
 
 /// Creates a wheel of this package; the program of the same name is its `main`.
-fn wheel(folder: &Path, name: &str, version: &str, source: &str) {
+pub(crate) fn wheel(folder: &Path, name: &str, version: &str, source: &str) {
     let script = "import sys, zipfile
 folder, name, version, source = sys.argv[1:]
 info = f'{name}-{version}.dist-info'
@@ -124,11 +124,11 @@ fn stand_ins(dir: &Path) -> Vec<(&'static str, String)> {
     vec![("UV_FIND_LINKS", wheels.to_string_lossy().into_owned()), ("UV_NO_INDEX", "1".to_owned())]
 }
 
-fn borrowed<'a>(variables: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
+pub(crate) fn borrowed<'a>(variables: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
     variables.iter().map(|(name, value)| (*name, value.as_str())).collect()
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
+pub(crate) fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, text).unwrap();
@@ -136,7 +136,7 @@ fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
 }
 
 /// Runs these lines in a shell in `folder`. Returns their output.
-fn type_in(stack: &Stack, folder: &Path, lines: &str, variables: &[(&'static str, String)]) -> String {
+pub(crate) fn type_in(stack: &Stack, folder: &Path, lines: &str, variables: &[(&'static str, String)]) -> String {
     let bin = folder.join("bin");
     fs::create_dir_all(&bin).unwrap();
     let _ = symlink(stoke_binary(), bin.join("stoke"));

@@ -1,6 +1,10 @@
-//! The commands that a page of the documentation asks its reader to run.
+//! The commands that a page of the documentation asks its reader to run, and the other blocks of code of the pages.
+
+mod shell;
 
 use std::path::Path;
+
+pub use self::shell::commands;
 
 /// One fenced block of shell commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,4 +46,93 @@ pub fn blocks(page: &Path) -> Vec<Block> {
     }
     assert!(!is_open, "{}: the last block has no end", page.display());
     blocks
+}
+
+/// A fenced block of code of a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fence {
+    /// The page, relative to the repository.
+    pub page: String,
+    /// The line of its first line of text, from 1.
+    pub line: usize,
+    /// The language, e.g. `sh`; empty if the fence does not name one.
+    pub language: String,
+    /// The rest of the info string, e.g. `no-run` or `title="stoke.toml"`.
+    pub info: String,
+    /// The text, without the indentation of the fence.
+    pub text: String,
+}
+
+impl Fence {
+    /// The value of `title="..."`: the name of the file that the block shows.
+    #[must_use]
+    pub fn title(&self) -> Option<&str> {
+        self.info.split_once("title=\"")?.1.split_once('"').map(|(title, _)| title)
+    }
+
+    /// Whether the block is marked as one that no test can check.
+    #[must_use]
+    pub fn is_unchecked(&self) -> bool {
+        self.info.split_whitespace().any(|word| word == "no-run")
+    }
+
+    /// The place of the block, for messages.
+    #[must_use]
+    pub fn place(&self) -> String {
+        format!("{}:{}", self.page, self.line)
+    }
+}
+
+/// The fenced blocks of a page, in its order. `name` is its path for messages.
+///
+/// # Panics
+/// If a block has no end.
+#[must_use]
+pub fn fences(name: &str, text: &str) -> Vec<Fence> {
+    let mut found: Vec<Fence> = Vec::new();
+    let mut open: Option<(String, usize)> = None;
+    for (index, line) in text.lines().enumerate() {
+        let indent = line.len() - line.trim_start().len();
+        let ticks = line.trim_start().chars().take_while(|c| *c == '`').count();
+        let rest = line.trim_start().trim_start_matches('`').trim();
+        match (&open, found.last_mut()) {
+            (Some((fence, _)), _) if ticks >= fence.len() && rest.is_empty() => open = None,
+            (Some((_, outer)), Some(block)) => {
+                let kept =
+                    line.char_indices().find(|(at, c)| *at >= *outer || *c != ' ').map_or(line.len(), |(at, _)| at);
+                block.text.push_str(&line[kept..]);
+                block.text.push('\n');
+            }
+            _ if ticks >= 3 => {
+                let (language, info) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+                let (page, language, info) = (name.to_owned(), language.to_owned(), info.trim().to_owned());
+                found.push(Fence { page, line: index + 2, language, info, text: String::new() });
+                open = Some(("`".repeat(ticks), indent));
+            }
+            _ => {}
+        }
+    }
+    assert!(open.is_none(), "{name}: the last block has no end");
+    found
+}
+
+/// The fenced blocks of every Markdown file of the repository except ADRs, which describe the past.
+///
+/// # Panics
+/// If git does not list the files, or one cannot be read.
+#[must_use]
+pub fn all_fences() -> Vec<Fence> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"];
+    let listed = std::process::Command::new("git").args(arguments).current_dir(&root).output();
+    let listed = String::from_utf8(listed.unwrap_or_else(|error| panic!("git: {error}")).stdout);
+    let listed = listed.unwrap_or_else(|error| panic!("git: {error}"));
+    let pages =
+        listed.split_terminator('\0').filter(|name| !name.starts_with("docs/adr/") && root.join(name).is_file());
+    pages
+        .flat_map(|name| {
+            let text = std::fs::read_to_string(root.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+            fences(name, &text)
+        })
+        .collect()
 }

@@ -1,0 +1,59 @@
+"""Faults in blocks of Python, as a JSON list: what does not compile, and names of the SDK that do not exist.
+
+Reads `[{"place", "text"}]` from standard input. The argument is the folder of the SDK's sources.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Iterator
+
+sys.path.insert(0, sys.argv[1])
+
+import stokehold
+
+# Names that the pages give to a client.
+CLIENTS = {"client"}
+
+
+def chain(node: ast.expr) -> list[str]:
+    """The names of `a.b.c`, or nothing if it begins with anything but a name."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.insert(0, node.attr)
+        node = node.value
+    return [node.id, *names] if isinstance(node, ast.Name) else []
+
+
+def missing(tree: ast.AST, client: stokehold.Client) -> Iterator[str]:
+    """What the block imports from `stokehold`, or calls on a client, and does not exist."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "stokehold":
+            yield from (f"stokehold has no {name.name}" for name in node.names if not hasattr(stokehold, name.name))
+        elif isinstance(node, ast.Call):
+            names = chain(node.func)
+            found: object = client
+            for name in names[1:] if names[:1] and names[0] in CLIENTS else []:
+                if not hasattr(found, name):
+                    yield f"{'.'.join(names)} does not exist"
+                    break
+                found = getattr(found, name)
+
+
+def main() -> None:
+    faults = []
+    with stokehold.Client(base_url="http://127.0.0.1:9", token="none") as client:  # noqa: S106
+        for block in json.load(sys.stdin):
+            try:
+                tree = ast.parse(block["text"], block["place"])
+                compile(tree, block["place"], "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            except SyntaxError as error:
+                faults.append(f"{block['place']}: {error}")
+                continue
+            faults += [f"{block['place']}: {why}" for why in missing(tree, client)]
+    json.dump(faults, sys.stdout)
+
+
+main()
