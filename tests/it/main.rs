@@ -31,5 +31,6 @@ mod schedules;
 mod sdk;
 mod secrets;
 mod tracing;
+mod tutorials;
 mod webhooks;
 mod weights;
