@@ -34,6 +34,7 @@ OTEL := $(TOOLS)/otel/.installed
 VASTAI := $(TOOLS)/vastai/.installed
 SCHEMA := $(TOOLS)/schema/.installed
 MANIFESTS := $(TOOLS)/manifests/.installed
+SITE := $(TOOLS)/site/.installed
 PEERS := $(TOOLS)/peers/.installed
 ZIG := $(TOOLS)/zig/.installed
 BULLMQ := lab/peers/bullmq/node_modules/.installed
@@ -72,7 +73,7 @@ WHEEL_SOURCES := sdk/python/tools/wheels.py LICENSE $(shell find sdk/python/src 
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -type d \( -name node_modules -o -name dist -o -name tests -o -name test-results \) -prune -o -type f ! -name openapi.d.ts ! -name playwright.config.ts -print 2>/dev/null)
 
-.PHONY: wheels test-wheels stoke-release dashboard help demo dev test sync-client models it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-scripts bench-connections bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots
+.PHONY: docs dashboard help demo dev test sync-client models it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-scripts bench-connections bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots wheels test-wheels stoke-release
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -102,6 +103,11 @@ test: BUILD_STOKE = cargo build --locked --workspace --lib --bins --tests $(UNIF
 # dashboard, whose address then says so.
 stoke: $(if $(shell command -v npm),$(DASHBOARD)) ## Build target/debug/stoke, with the dashboard where there is an npm
 	@$(BUILD_STOKE) 1>&2
+
+docs: $(SITE) ## Render the documentation into target/site, with search; a dead link fails
+	@python3 tests/docs
+	@NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(TOOLS)/site/bin/mkdocs build --quiet
+	@echo "wrote target/site; $(TOOLS)/site/bin/mkdocs serve shows it" >&2
 
 # --- tools -------------------------------------------------------------------------------------------------------------------
 
@@ -170,6 +176,12 @@ $(SCHEMA): tests/schema/requirements.txt | $(UV)
 $(MANIFESTS): tests/deploy/requirements.txt | $(UV)
 	@$(UV) venv -q --clear --python '>=3.11' $(TOOLS)/manifests
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/manifests $<
+	@touch $@
+
+# What renders the documentation.
+$(SITE): tests/docs/requirements.txt | $(UV)
+	@$(UV) venv -q --clear --python '>=3.11.5' $(TOOLS)/site
+	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/site $<
 	@touch $@
 
 # What our own tests have: the package, and the pinned tools of sdk/python/dev.lock.
