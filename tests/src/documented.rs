@@ -122,17 +122,42 @@ pub fn fences(name: &str, text: &str) -> Vec<Fence> {
 /// If git does not list the files, or one cannot be read.
 #[must_use]
 pub fn all_fences() -> Vec<Fence> {
+    pages().iter().flat_map(|(name, text)| fences(name, text)).collect()
+}
+
+/// The code within the prose of every page that [`all_fences`] reads except the changelog, each with its page.
+///
+/// # Panics
+/// As [`all_fences`].
+#[must_use]
+pub fn all_spans() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (name, text) in pages().into_iter().filter(|(name, _)| name != "CHANGELOG.md") {
+        let (mut is_open, mut prose) = (false, String::new());
+        for line in text.lines() {
+            let is_fence = line.trim_start().starts_with("```");
+            is_open ^= is_fence;
+            if !is_open && !is_fence {
+                prose.push_str(line);
+                prose.push(' ');
+            }
+        }
+        found.extend(prose.split('`').skip(1).step_by(2).map(|span| (name.clone(), span.to_owned())));
+    }
+    found
+}
+
+/// Every Markdown file of the repository except ADRs: its path and its text.
+fn pages() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"];
     let listed = std::process::Command::new("git").args(arguments).current_dir(&root).output();
     let listed = String::from_utf8(listed.unwrap_or_else(|error| panic!("git: {error}")).stdout);
     let listed = listed.unwrap_or_else(|error| panic!("git: {error}"));
-    let pages =
-        listed.split_terminator('\0').filter(|name| !name.starts_with("docs/adr/") && root.join(name).is_file());
-    pages
-        .flat_map(|name| {
-            let text = std::fs::read_to_string(root.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
-            fences(name, &text)
-        })
+    let names = listed.split_terminator('\0');
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    names
+        .filter(|name| !name.starts_with("docs/adr/") && root.join(name).is_file())
+        .map(|name| (name.to_owned(), read(name)))
         .collect()
 }

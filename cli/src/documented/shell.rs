@@ -3,10 +3,10 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use clap::CommandFactory as _;
 use clap::error::ErrorKind;
+use clap::{Arg, Command as Clap, CommandFactory as _};
 use serde_json::Value;
-use stokehold_tests::documented::{Fence, commands};
+use stokehold_tests::documented::{Fence, all_spans, commands};
 
 use super::{fences, report};
 use crate::Cli;
@@ -76,6 +76,46 @@ fn every_stoke_command_is_accepted() {
     }
     assert!(count > 100, "only {count} stoke commands were found");
     report(&faults);
+}
+
+/// The first word of these arguments that names neither a command nor an option. Values are not looked at, because
+/// prose has placeholders in their place.
+fn unknown<'a>(root: &Clap, arguments: &'a [String]) -> Option<&'a str> {
+    let mut at = root;
+    for word in arguments {
+        let is_placeholder = word.contains("...") || word.chars().all(|c| !c.is_ascii_lowercase());
+        if let Some(option) = word.strip_prefix("--") {
+            let name = option.split('=').next().unwrap_or_default();
+            let names = |it: &Arg| it.get_long_and_visible_aliases().unwrap_or_default().contains(&name);
+            if !name.is_empty() && name != "help" && !at.get_arguments().any(names) {
+                return Some(word);
+            }
+        } else if let Some(next) = at.find_subcommand(word) {
+            at = next;
+        } else if !is_placeholder && !word.starts_with('-') && at.is_subcommand_required_set() {
+            return Some(word);
+        }
+    }
+    None
+}
+
+#[test]
+fn commands_in_prose_exist() {
+    let mut root = Cli::command();
+    root.build();
+    let (mut faults, mut count) = (Vec::new(), 0);
+    for (page, span) in all_spans() {
+        let found = commands(&span);
+        let Some(arguments) = found.first().and_then(|words| stoke(words)) else { continue };
+        count += 1;
+        faults.extend(unknown(&root, arguments).map(|word| format!("{page}: `{span}`: there is no {word}")));
+    }
+    assert!(count > 50, "only {count} commands were found");
+    report(&faults);
+    let words = |text: &str| commands(text).remove(0);
+    assert_eq!(unknown(&root, &words("token creat --name me")), Some("creat"));
+    assert_eq!(unknown(&root, &words("token create --nam me")), Some("--nam"));
+    assert_eq!(unknown(&root, &words("token create --name NAME --role ROLE,...")), None);
 }
 
 #[test]
