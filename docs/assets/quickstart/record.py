@@ -15,12 +15,12 @@ from html import escape
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-FILE = '''from stokehold import endpoint
+FILE = """from stokehold import endpoint
 
 @endpoint(name="greet", vram_gib=0)
 def greet(name: str, times: int = 1) -> list[str]:
     return [f"Hello, {name}!"] * times
-'''
+"""
 COMMANDS = (
     "cat greet/main.py",
     "stoke deploy greet",
@@ -28,11 +28,11 @@ COMMANDS = (
     "python3 call.py",
     "stoke list",
 )
-CALL = '''from stokehold import Client
+CALL = """from stokehold import Client
 
 with Client() as client:
     print(client.submit("greet", {"name": "Ada"}).result(timeout=60))
-'''
+"""
 LINES_MAX, COLUMNS = 26, 92
 LINE, LEFT, TOP = 17, 14, 44
 PAUSE_MAX_S, READ_S, END_S = 2.0, 1.2, 4.0
@@ -56,7 +56,9 @@ def run(stoke: Path) -> list[tuple[float, str, str]]:
         }
         ready = home / "ready"
         serve = ["stoke", "dev", "--listen", "127.0.0.1:0", "--ready-file", str(ready)]
-        with subprocess.Popen(serve, cwd=home, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as dev:
+        with subprocess.Popen(
+            serve, cwd=home, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as dev:
             try:
                 while not ready.exists():
                     if dev.poll() is not None:
@@ -108,7 +110,10 @@ def draw(lines: list[tuple[float, str, str]]) -> str:
             f".s{{animation:s {total:.1f}s infinite}}@keyframes s{{{''.join(frames)}}}"
             "@media (prefers-reduced-motion:reduce){.l,.s{animation:none}}</style>",
             f'<rect width="{width}" height="{height}" rx="8" fill="#0d1117"/>',
-            *[f'<circle cx="{18 + 18 * n}" cy="16" r="5" fill="{c}"/>' for n, c in enumerate(("#ff5f56", "#ffbd2e", "#27c93f"))],
+            *[
+                f'<circle cx="{18 + 18 * n}" cy="16" r="5" fill="{c}"/>'
+                for n, c in enumerate(("#ff5f56", "#ffbd2e", "#27c93f"))
+            ],
             f'<clipPath id="c"><rect x="0" y="28" width="{width}" height="{height - 28}"/></clipPath>',
             f'<g clip-path="url(#c)"><g class="s">{"".join(parts)}</g></g>',
             "</svg>",
