@@ -73,7 +73,7 @@ WHEEL_SOURCES := sdk/python/tools/wheels.py LICENSE $(shell find sdk/python/src 
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -type d \( -name node_modules -o -name dist -o -name tests -o -name test-results \) -prune -o -type f ! -name openapi.d.ts ! -name playwright.config.ts -print 2>/dev/null)
 
-.PHONY: docs dashboard help demo dev test sync-client models it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-scripts bench-connections bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots wheels test-wheels stoke-release
+.PHONY: docs recording dashboard help demo dev test sync-client models it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-scripts bench-connections bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots wheels test-wheels stoke-release
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -335,6 +335,9 @@ monitoring: stoke redis $(WHEEL) $(PROMETHEUS) ## Try the alerts, and every quer
 test-dashboard: $(DASHBOARD) stoke $(WHEEL) $(CHROMIUM) ## Try the dashboard in Chromium, against a stack that is filled (ONLY= a file or title)
 	@cd api/dashboard && npm run --silent test -- $(ONLY)
 
+recording: stoke redis $(WHEEL) $(CLIENT) ## Record the picture of the README from a real run
+	@PATH=$(TOOLS)/client/bin:$$PATH STOKE_REDIS_SERVER=$(STOKE_TEST_REDIS) python3 docs/assets/quickstart/record.py $(STOKE)
+
 screenshots: $(DASHBOARD) stoke $(WHEEL) $(CHROMIUM) ## Take the dashboard's pictures for the documentation anew, of a busy stack
 	@mkdir -p docs/assets/dashboard
 	@cd api/dashboard && npm run --silent screenshots
@@ -397,7 +400,7 @@ powercut: redis ## Cut Redis' power CUTS times in each durability class (SEED=n)
 	CUTS=$(CUTS) SEED=$(or $(SEED),1) $(TEST) -p stokehold-tests --test powercut -- --nocapture --test-threads 1
 
 # Relative to sdk/python, whose settings for ruff and mypy hold for all of them.
-PYTHON_FOLDERS := . ../examples ../generate $(addprefix ../../,cli/src/demo worker/src crates/client lab/peers tests/schema tests/tidy tests/docs autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
+PYTHON_FOLDERS := . ../examples ../generate $(addprefix ../../,cli/src/demo worker/src crates/client lab/peers tests/schema tests/tidy tests/docs docs/assets/quickstart autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
 lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatting, lints, types, licences
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml

@@ -1,8 +1,8 @@
 """Records the quickstart: runs its commands on a real stack, and draws quickstart.svg from what they print.
 
-    python3 docs/assets/quickstart/record.py PATH_OF_STOKE
+    make recording
 
-Output is shortened to one screen; the times are those of the run, but no pause is longer than two seconds.
+The argument is the path of `stoke`; `python3` on PATH needs the client. Output is shortened to one screen; the times are those of the run, but no pause is longer than two seconds.
 """
 
 import json
@@ -92,7 +92,8 @@ def draw(lines: list[tuple[float, str, str]]) -> str:
         parts.append(
             f'<text class="l" style="animation-name:l{n}" x="{LEFT}" y="{TOP + n * LINE}" fill="{fill}">'
             f"{prompt}{escape(text)}</text>"
-            f"<style>@keyframes l{n}{{0%,{max(shown - 0.01, 0):.2f}%{{opacity:0}}{shown:.2f}%,100%{{opacity:1}}}}</style>"
+            f"<style>@keyframes l{n}{{0%,{max(shown - 0.01, 0):.2f}%{{opacity:0}}"
+            f"{shown:.2f}%,100%{{opacity:1}}}}</style>"
         )
         if n >= LINES_MAX:
             moves.append((shown, (n - LINES_MAX + 1) * LINE))
@@ -104,7 +105,8 @@ def draw(lines: list[tuple[float, str, str]]) -> str:
     frames.append(f"100%{{transform:translateY(-{before}px)}}")
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            f'viewBox="0 0 {width} {height}">',
             "<style>text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre}"
             f".l{{animation-duration:{total:.1f}s;animation-iteration-count:infinite}}"
             f".s{{animation:s {total:.1f}s infinite}}@keyframes s{{{''.join(frames)}}}"
