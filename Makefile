@@ -400,7 +400,7 @@ powercut: redis ## Cut Redis' power CUTS times in each durability class (SEED=n)
 	CUTS=$(CUTS) SEED=$(or $(SEED),1) $(TEST) -p stokehold-tests --test powercut -- --nocapture --test-threads 1
 
 # Relative to sdk/python, whose settings for ruff and mypy hold for all of them.
-PYTHON_FOLDERS := . ../examples ../generate $(addprefix ../../,cli/src/demo worker/src crates/client lab/peers tests/schema tests/tidy tests/docs docs/assets/quickstart autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
+PYTHON_FOLDERS := . ../examples ../generate $(addprefix ../../,cli/src/demo cli/src/documented worker/src crates/client lab/peers tests/schema tests/tidy tests/docs docs/assets/quickstart autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
 lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatting, lints, types, licences
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml

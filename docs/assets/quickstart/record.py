@@ -2,7 +2,8 @@
 
     make recording
 
-The argument is the path of `stoke`; `python3` on PATH needs the client. Output is shortened to one screen; the times are those of the run, but no pause is longer than two seconds.
+The argument is the path of `stoke`; `python3` on PATH needs the client. The times are those of the run, but no pause
+is longer than two seconds.
 """
 
 import json
