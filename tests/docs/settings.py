@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import policy
+import structs
 from source import read, tracked, without_tests
 from text import header, page, table, wrapped
 from variables import INTERNAL, OTHER, SECTIONS
@@ -32,6 +33,25 @@ PROGRAMS = (
         "`stoke autoscaler run --print-config` prints the defaults. An unknown key is refused.",
     ),
 )
+
+# The structs that describe the settings of a table of the autoscaler where its file of defaults does not.
+PROVIDERS = "autoscaler/src/providers"
+STRUCTS = {
+    "vast": (f"{PROVIDERS}/vast/settings.rs", "VastSettings"),
+    "kubernetes": (f"{PROVIDERS}/kubernetes/settings.rs", "KubernetesSettings"),
+    "local": ("autoscaler/src/config.rs", "LocalSettings"),
+    "static": ("autoscaler/src/config.rs", "StaticSettings"),
+}
+
+# The entries of lists of tables.
+ENTRIES = {
+    "static.hosts": ("Each `[[static.hosts]]` is a host of your own.", (f"{PROVIDERS}/owned.rs", "Host")),
+    "kubernetes.pools": (
+        "Each `[[kubernetes.pools]]` is a pool of identical machines.",
+        (f"{PROVIDERS}/kubernetes/settings.rs", "Pool"),
+        (f"{PROVIDERS}/kubernetes/settings.rs", "PodSettings"),
+    ),
+}
 
 NAME = re.compile(r"\bSTOKE_[A-Z0-9_]*[A-Z0-9]\b")
 
@@ -72,6 +92,7 @@ def parse(text: str, mapping: dict[str, str]) -> Iterator[tuple[str, str, list[S
     """
     name, intro, found = "", "", []
     comment: list[str] = []
+    shared: tuple[tuple[str, ...], str] = ((), "")
     for line in text.splitlines():
         line = line.strip()
         if match := re.match(r"^\[+([\w.]+)\]+$", line):
@@ -79,14 +100,22 @@ def parse(text: str, mapping: dict[str, str]) -> Iterator[tuple[str, str, list[S
             name, intro, found = match[1], " ".join(comment), []
             comment = []
         elif line.startswith("#"):
-            comment.append(line.lstrip("# ").rstrip())
+            # An example of entries of a list is not a description.
+            if comment[-1:] != ["[["]:
+                text = line.lstrip("# ").rstrip()
+                comment.append("[[" if text.startswith("[[") else text)
         elif match := re.match(r"""^(\w+) = ("[^"]*"|\[.*?\]|[^#]+?)\s*(?:#\s*(.*))?$""", line):
             key = f"{name}.{match[1]}" if name else match[1]
-            doc = " ".join([*comment, match[3] or ""]).strip()
+            doc = " ".join([*(text for text in comment if text != "[["), match[3] or ""]).strip()
             named = tuple(variable for variable, setting in mapping.items() if setting == key)
             if not mapping:
                 named = tuple(re.findall(r"\[([A-Z][A-Z0-9_]+)\]", doc))
+            brackets = tuple(re.findall(r"\[([A-Z][A-Z0-9_]+)\]", doc))
             doc = re.sub(r"\s*\[[A-Z][A-Z0-9_]+\]", "", doc).strip()
+            if len(brackets) > 1:
+                shared = (brackets, doc)
+            elif not doc and set(named) & set(shared[0]):
+                doc = shared[1]
             found.append(Setting(key, match[2].strip(), doc, named))
             comment = []
         elif not line:
@@ -143,16 +172,50 @@ def faults() -> list[str]:
         f"docs/reference/settings.md describes {name}, which no program reads: remove it from tests/docs/variables.py"
         for name in sorted((on_page | set(INTERNAL)) - set(read_by))
     ]
+    for _, program, _ in PROGRAMS:
+        for name, text, settings in parse(read_source(f"{program}/src/config.default.toml"), mapping(program)):
+            bare = [one.key for one in complete(name, text, settings)[1] if not one.doc]
+            found += [f"{program}/src/config.default.toml does not describe {key}" for key in bare]
     return found + policy.faults()
+
+
+def complete(name: str, intro: str, settings: list[Setting]) -> tuple[str, list[Setting]]:
+    """The introduction and the settings of a table, each with a description."""
+    known = {one.name: one.doc for one in structs.members(*STRUCTS[name])} if name in STRUCTS else {}
+    done = []
+    for one in settings:
+        doc = one.doc
+        # The comment above a table may describe its first setting.
+        if not doc and any(f"[{variable}]" in intro for variable in one.variables):
+            doc, intro = re.sub(r"\s*\[[A-Z][A-Z0-9_]+\]", "", intro).strip(), ""
+        doc = doc or known.get(one.key.rpartition(".")[2], "")
+        done.append(Setting(one.key, one.default, doc, one.variables))
+    return intro, done
+
+
+def _entries(key: str) -> list[str]:
+    intro, *found = ENTRIES[key]
+    listed = [one for place in found for one in structs.members(*place)]
+    rows = [(f"`{one.name}`", one.type, one.default, one.doc) for one in listed]
+    return [wrapped(intro), table(("Setting", "Type", "Default", "Meaning"), rows)]
 
 
 def _rows(settings: list[Setting]) -> list[tuple[str, str, str, str]]:
     rows = []
     for one in settings:
         variables = ", ".join(f"`{name}`" for name in one.variables)
-        doc = re.sub(r"\bdocs/([\w/-]+)\.md", lambda match: f"[{match[1]}](../{match[1]}.md)", one.doc)
-        rows.append((f"`{one.key}`", variables, f"`{one.default}`", doc))
+        rows.append((f"`{one.key}`", variables, f"`{one.default}`", _linked(one.doc)))
     return rows
+
+
+def _linked(text: str) -> str:
+    """The text with links to the pages that it names, relative to the page of settings."""
+
+    def link(match: re.Match[str]) -> str:
+        target = match[1].removeprefix("reference/") if match[1].startswith("reference/") else f"../{match[1]}"
+        return f"[{match[1].rpartition('/')[2].replace('-', ' ')}]({target}.md)"
+
+    return re.sub(r"\bdocs/([\w/-]+)\.md", link, text)
 
 
 def pages() -> dict[str, str]:
@@ -173,10 +236,12 @@ def pages() -> dict[str, str]:
                 continue
             if name:
                 parts.append(f"### `[{name}]`")
+            text, settings = complete(name, text, settings)
             if text and name:
-                parts.append(wrapped(re.sub(r"\s*\[[A-Z][A-Z0-9_]+\]", "", text)))
+                parts.append(wrapped(_linked(re.sub(r"\s*\[[A-Z][A-Z0-9_]+\]", "", text))))
             if settings:
                 parts.append(table(head, _rows(settings)))
+            parts += [part for one in settings if one.key in ENTRIES for part in _entries(one.key)]
     for title, intro in SECTIONS.items():
         rows = [(f"`{name}`", default, doc) for name, (default, doc) in OTHER[title].items()]
         parts += [f"## {title}", wrapped(intro), table(("Variable", "Default", "Meaning"), rows)]
