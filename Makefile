@@ -503,7 +503,7 @@ acceptance: stoke redis $(WHEEL) $(CLIENT) sdk/js/dist/.built ## Run at full siz
 	STOKE_FULL_SIZE=1 $(TEST) -p stokehold-tests --test it schedules:: -- --nocapture
 	STOKE_FULL_SIZE=1 $(TEST) -p stokehold-tests --test it batches:: -- --nocapture
 
-ci: lint test schema demo chaos ## What CI runs
+ci: lint docs test schema demo chaos ## What CI runs
 
 clean: ## Delete what was built, not what was downloaded
 	cargo clean

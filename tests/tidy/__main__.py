@@ -3,7 +3,7 @@
 Checks: cycles of more than three modules, crates that depend upwards, files of more than 500 lines, public types with
 names that were replaced, implementations for the state of the API outside its file, errors of HTTP in code that
 answers no requests, banned words in doc comments and messages, words of Vast.ai outside `crates/vast`, lines of
-Markdown over 100 columns, paths in Markdown that do not exist, dead links between pages.
+Markdown over 100 columns, paths in Markdown that do not exist, dead links between pages, pages that no index lists.
 
 What was there when a check came is in `baseline.json`. Its numbers only ever fall: a number that rose fails, and so
 does one that fell, until `python3 tests/tidy --update` has written the lower one.
@@ -42,6 +42,7 @@ CHECKS = {
     "lines of Markdown over 100 columns": markdown.findings,
     "paths in Markdown that do not exist": paths.findings,
     "dead links in Markdown": links.findings,
+    "pages that the index or the navigation lacks": links.unlisted,
 }
 
 

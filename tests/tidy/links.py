@@ -99,3 +99,20 @@ def findings() -> Counter:
             if reason := problem(page, target):
                 found[f"{page}:{number}: {target} {reason}"] += 1
     return found
+
+
+def unlisted() -> Counter:
+    """Pages of the documentation that the navigation of the site or the index does not name."""
+    navigation = read(Path("mkdocs.yml"))
+    index = {target.partition("#")[0] for _, target in targets(read(Path("docs/index.md")))}
+    found: Counter = Counter()
+    for page in tracked(".md"):
+        name = page.as_posix().removeprefix("docs/")
+        if not page.as_posix().startswith("docs/") or name.startswith("adr/") or name == "index.md":
+            continue
+        if not re.search(rf"[ -]{re.escape(name)}$", navigation, re.MULTILINE):
+            found[f"{page}: add it to nav in mkdocs.yml"] += 1
+        # The pages of the HTTP API have an index of their own.
+        if name not in index and not re.match(r"reference/http/(?!index)", name):
+            found[f"{page}: add it to docs/index.md"] += 1
+    return found
