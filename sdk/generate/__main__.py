@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from generate import decorator, manifest, operations, planned, reference, routes, shapes
+from generate.python import HEADER as PYTHON_HEADER
 from generate.python import Python
 from generate.python_routes import PythonRoutes
 from generate.schema import Document
@@ -38,6 +39,8 @@ def generate(raw: dict[str, Any]) -> dict[Path, str]:
     modules = {**python.modules(), "decorator": decorator.module(document, python)}
     modules["_async_routes"] = PythonRoutes(document, called, python, is_async=True).module()
     modules["_routes"] = PythonRoutes(document, called, python, is_async=False).module()
+    path = PYTHON / "types.py"
+    texts[path] = formatted(path, types(python), keep=True)
     for module, text in modules.items():
         path = PYTHON / "_generated" / f"{module}.py"
         texts[path] = formatted(path, text)
@@ -50,9 +53,20 @@ def generate(raw: dict[str, Any]) -> dict[Path, str]:
     return texts
 
 
-def formatted(path: Path, text: str) -> str:
-    """Python as ruff formats it, with sorted imports and without those that are not used."""
-    text = ruff(["check", "--fix", "--select", "I,F401"], path, text)
+def types(python: Python) -> str:
+    """The module that exports the models, except those that are the base of a class by hand."""
+    lines = [PYTHON_HEADER, '"""The objects that the API returns, and the words in them."""', ""]
+    names = []
+    for home, found in python.homes().items():
+        public = [name for name in found if not name.endswith("Fields")]
+        lines.append(f"from stokehold._generated.{home} import {', '.join(public)}")
+        names += public
+    return "\n".join([*lines, "", f"__all__ = {sorted(names)!r}", ""])
+
+
+def formatted(path: Path, text: str, *, keep: bool = False) -> str:
+    """Python as ruff formats it, with sorted imports and, unless `keep`, without those that are not used."""
+    text = ruff(["check", "--fix", "--select", "I" if keep else "I,F401"], path, text)
     return ruff(["format"], path, text)
 
 

@@ -16,11 +16,16 @@ from typing import Any
 import pytest
 
 import stokehold
+from stokehold import types
 from stokehold._generated import decorator, endpoints, limits, workers
 from stokehold._generated.options import ScheduleTiming
 from stokehold.runner.decorator import Options
 
 ROOT = Path(__file__).resolve().parents[4]
+sys.path.insert(0, str(ROOT / "sdk"))
+
+from generate import shapes  # noqa: E402 (the generator is not installed)
+
 DOCUMENT = json.loads((ROOT / "api/openapi.json").read_text(encoding="utf-8"))
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 
@@ -63,7 +68,26 @@ OBJECTS: dict[str, Any] = {
     "Usage": limits.Usage,
     "BudgetOfDay": limits.BudgetUsage,
 }
+# The others have the names in the table of the generator, and are in `stokehold.types`.
+OBJECTS |= {
+    shape.schema: getattr(types, shape.python)
+    for shape in shapes.all_shapes()
+    if shape.python and shape.schema not in OBJECTS and shape.schema in SCHEMAS
+}
+
+# Answers whose only member the clients return, or that are pages of a list, and those of operations without a method.
+WRAPPERS = {
+    *("BatchList", "BulkReply", "CancelledMany", "DeadLetters", "DeletedVersions", "DeliveryList", "EndpointList"),
+    *("EndpointStats", "FeedbackSummary", "ForgottenNeeds", "JobList", "Needs", "QuarantineOutcomes", "QueueView"),
+    *("ReadingList", "RequirementSetList", "RetriedMany", "ScheduleList", "SecretList", "TenantList", "TokenList"),
+    *("Traffic", "TrafficPart", "VersionList", "WorkerList"),
+}
+# What an upload, a deploy and the streams of events and examples decode by hand, and what the dashboard reads.
+BY_HAND = {"File", "FileUpload", "PackageReply", "WeightsReply", "WeightsUrl", "StreamEvent", "FeedbackLine"}
+OTHERS = {"LiveEvent", "Ready", "Series", "SeriesPoint", "Session"}
 NAMES = {
+    ("Costs", "from"): "from_day",
+    ("Costs", "to"): "to_day",
     ("JobError", "class"): "class_name",
     ("Dependency", "job"): "job_id",
     ("Batch", "errors"): "invalid_lines",
@@ -116,6 +140,16 @@ def test_every_object_that_a_member_refers_to_has_a_class() -> None:
     for schema in OBJECTS:
         for ref in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(SCHEMAS[schema])):
             assert ref in OBJECTS or "enum" in SCHEMAS[ref], f"{schema} refers to {ref}"
+
+
+def test_every_object_that_the_api_answers_has_a_class() -> None:
+    answers = [one["responses"] for methods in DOCUMENT["paths"].values() for one in methods.values()]
+    good = [{status: each for status, each in one.items() if status[0] == "2"} for one in answers]
+    left, seen = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(good))), set()
+    while left:
+        seen.add(schema := left.pop())
+        left |= set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(SCHEMAS[schema]))) - seen
+    assert {one for one in seen if "enum" not in SCHEMAS[one]} - set(OBJECTS) - WRAPPERS - BY_HAND - OTHERS == set()
 
 
 @pytest.mark.parametrize("schema", REQUESTS)
@@ -176,8 +210,8 @@ def test_a_new_member_of_the_api_is_in_both_sdks_and_in_the_docs(copy: Path) -> 
         "docs/reference/job.md": ["| `mood` | string or null | Its mood. |"],
         "docs/reference/submit-options.md": ["| `speed_s` | integer | 0 to 9 | 3 | Its speed. |"],
         "sdk/js/src/generated/jobs.ts": ["/** Its mood. */", "mood: string | null;"],
-        "sdk/js/src/generated/options.ts": ["speedS?: number;"],
-        "sdk/js/src/generated/values.ts": ["mood: null,", 'speedS: "speed_s",'],
+        "sdk/js/src/generated/options.ts": ["speedS?: number;"] * 2,
+        "sdk/js/src/generated/values.ts": ["mood: null,", *['speedS: "speed_s",'] * 2],
         "sdk/python/src/stokehold/_generated/decorator.py": [
             '"speed_s": Bounds("integer", most=9),',
             "speed_s: Its speed. 0 to 9. Default 3.",
