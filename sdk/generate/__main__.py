@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from generate import decorator, manifest, operations, planned, reference, routes, shapes
+from generate import client_pages, decorator, manifest, operations, planned, reference, routes, shapes
 from generate.python import HEADER as PYTHON_HEADER
 from generate.python import Python
 from generate.python_routes import PythonRoutes
@@ -47,7 +47,8 @@ def generate(raw: dict[str, Any]) -> dict[Path, str]:
     models = TypeScript(document, list(routes.fields(document, called)))
     for module, text in {**models.modules(), "routes": TypeScriptRoutes(document, called, models).module()}.items():
         texts[TYPESCRIPT / f"{module}.ts"] = text
-    for page, text in reference.pages(document).items():
+    about = {**reference.pages(document), **client_pages.pages(document, python, models, texts)}
+    for page, text in about.items():
         texts[REFERENCE / f"{page}.md"] = text
     texts[MANIFEST] = rustfmt(manifest.module(document))
     return texts

@@ -344,8 +344,8 @@ OPTIONS = (
     ),
     Options(
         "DeployRequest",
-        "Options of a version of an endpoint. Objects in them have the members of the API. An option that is missing has "
-        "the value of the current version, or the default if a `package` is given.",
+        "Options of a version of an endpoint. Objects in them have the members of the API. An option that is missing "
+        "has the value of the current version, or the default if a `package` is given.",
         typescript="DeployOptions",
         skip=("name", "package_sha256", "package_size_bytes"),
     ),

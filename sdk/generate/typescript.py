@@ -35,7 +35,10 @@ class TypeScript:
         for module, found in shapes.MODULES.items():
             ours = {shape.typescript: shape for shape in found if shape.typescript and self._is_first(shape)}
             if ours:
-                bodies = [*self._words(module, [one for shape in ours.values() for one in self._fields(shape)]), *map(self._interface, ours.values())]
+                bodies = [
+                    *self._words(module, [one for shape in ours.values() for one in self._fields(shape)]),
+                    *map(self._interface, ours.values()),
+                ]
                 texts[module] = self._module(module, f"The {module} of the API.", bodies)
         options = [one for one in shapes.OPTIONS if one.typescript]
         given = [one for each in options for one in self._option_fields(each)]

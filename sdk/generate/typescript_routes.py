@@ -99,7 +99,8 @@ class TypeScriptRoutes:
         if is_paged:
             item = self._models.annotation(self._item(route, operation))
             asked = self._members(
-                [one for one in operation.query if one.name not in (*route.skip, "cursor", "limit")], ["limit: pageSize"]
+                [one for one in operation.query if one.name not in (*route.skip, "cursor", "limit")],
+                ["limit: pageSize"],
             )
             lines = [f'return pages(this.http, {path}, "{route.item}", query({asked}), signal);']
             return f"AsyncGenerator<{item}, void, void>", False, lines
@@ -137,7 +138,9 @@ class TypeScriptRoutes:
         """The path as code, and whether the method sends a query or a body."""
         numbers = [one.name for one in operation.path_fields if one.type.kind == "integer"]
         segment = re.compile(r"\{(\w+)\}")
-        path = segment.sub(lambda found: f"${{{found[1] if found[1] in numbers else f'part({found[1]})'}}}", operation.path)
+        path = segment.sub(
+            lambda found: f"${{{found[1] if found[1] in numbers else f'part({found[1]})'}}}", operation.path
+        )
         code = f"`{path}`" if "$" in path else f'"{path}"'
         has_query = any(one.name not in route.skip for one in operation.query)
         return code, "query" if has_query else "body" if operation.has_body else ""
@@ -146,4 +149,3 @@ class TypeScriptRoutes:
 def _interface(route: Route, operation: Operation) -> str:
     name = camel(f"_{operation.name}")
     return f"{name}{'Page' if route.is_whole else ''}Options"
-

@@ -184,7 +184,7 @@ def test_the_generated_files_are_up_to_date() -> None:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A copy of the document, the generator and what it writes, for a test to change."""
-    for name in ("sdk/generate", "sdk/python/src/stokehold/_generated", "sdk/js/src/generated", "docs/reference"):
+    for name in ("sdk/generate", "sdk/python/src/stokehold", "sdk/js/src", "docs/reference"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("api/openapi.json", "sdk/python/pyproject.toml", "rustfmt.toml", MANIFEST):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -207,7 +207,9 @@ def test_a_new_member_of_the_api_is_in_both_sdks_and_in_the_docs(copy: Path) -> 
     assert generate(copy, "--check").returncode == 0
     assert dict(_added(copy)) == {
         "docs/reference/endpoint-options.md": ["| `speed_s` | integer | 0 to 9 | 3 | Its speed. |"],
+        "docs/reference/javascript.md": ["| `mood` | `string or null` | Its mood. |"],
         "docs/reference/job.md": ["| `mood` | string or null | Its mood. |"],
+        "docs/reference/python.md": ["| `mood` | `str or None` | Its mood. |"],
         "docs/reference/submit-options.md": ["| `speed_s` | integer | 0 to 9 | 3 | Its speed. |"],
         "sdk/js/src/generated/jobs.ts": ["/** Its mood. */", "mood: string | null;"],
         "sdk/js/src/generated/options.ts": ["speedS?: number;"] * 2,
