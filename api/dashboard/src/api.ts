@@ -5,7 +5,7 @@ export type Schemas = components["schemas"];
 
 /** An answer that is not the one asked for, in the API's own words. */
 export class Refused extends Error {
-  constructor(readonly status: number, detail: string) { super(detail); }
+  constructor(readonly status: number, detail: string, readonly errors: Schemas["FieldError"][] = []) { super(detail); }
 }
 
 const PATIENCE_MS = 15_000;
@@ -17,8 +17,8 @@ export async function ask<T>(path: string, init: RequestInit = {}): Promise<T> {
   if (init.body) headers.set("Content-Type", "application/json");
   const answer = await fetch(path, { credentials: "same-origin", signal: AbortSignal.timeout(PATIENCE_MS), ...init, headers });
   if (!answer.ok) {
-    const problem = (await answer.json().catch(() => null)) as { detail?: string } | null;
-    throw new Refused(answer.status, problem?.detail ?? `The API answered ${answer.status}.`);
+    const problem = (await answer.json().catch(() => null)) as { detail?: string; errors?: Schemas["FieldError"][] } | null;
+    throw new Refused(answer.status, problem?.detail ?? `The API answered ${answer.status}.`, problem?.errors);
   }
   return (answer.status === 204 ? undefined : await answer.json()) as T;
 }

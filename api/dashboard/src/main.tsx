@@ -66,7 +66,7 @@ function View() {
     case "jobs": return of ? <Job key={of} id={of} /> : <Jobs query={query} />;
     case "batches": return <Batches id={of} />;
     case "fleet": return <Fleet />;
-    case "endpoints": return <Endpoints name={of} />;
+    case "endpoints": return <Endpoints name={of} query={query} />;
     case "costs": return <Costs by={query.get("by")} />;
     default: return <Queue by={query.get("by")} />;
   }

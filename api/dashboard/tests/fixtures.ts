@@ -1,6 +1,7 @@
 // What every test starts from: the stack that was filled, and a page that is logged in to it.
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync, statSync } from "node:fs";
 import { createRequire } from "node:module";
+import { join } from "node:path";
 import { type BrowserContext, expect, type Page, test as base } from "@playwright/test";
 import type { AxeResults } from "axe-core";
 import type { Seeded } from "./seed";
@@ -11,6 +12,21 @@ export interface Filled { url: string; token: string; reader: string; canceller:
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 export const VIEWS = ["queue", "jobs", "batches", "fleet", "endpoints", "costs"] as const;
+
+/** The page that a build in this folder makes, instead of the one in the binary: so that a change of the page needs no new binary. */
+const DIST = process.env["STOKE_DASHBOARD_DIST"];
+
+async function serveDist(context: BrowserContext): Promise<void> {
+  if (!DIST) return;
+  await context.route("**/dashboard/**", async (route) => {
+    const path = join(DIST, new URL(route.request().url()).pathname.slice("/dashboard/".length));
+    const file = existsSync(path) && statSync(path).isFile() ? path : join(DIST, "index.html");
+    // The headers stay those of the API, its content security policy among them.
+    const answer = await route.fetch({ url: new URL("/dashboard", route.request().url()).href });
+    const headers = Object.fromEntries(Object.entries(answer.headers()).filter(([name]) => !["content-length", "content-encoding", "content-type"].includes(name)));
+    await route.fulfill({ status: 200, headers, path: file });
+  });
+}
 
 /** The stack of the setup. */
 export function filled(): Filled {
@@ -37,6 +53,7 @@ export async function axe(page: Page): Promise<{ violations: string[]; passes: n
 }
 
 export const test = base.extend<{ stack: Filled; api: Api; at: (path: string) => string; inside: Page }>({
+  context: async ({ context }, use) => { await serveDist(context); await use(context); },
   stack: async ({}, use) => use(filled()),
   api: async ({ stack }, use) => use(new Api(stack.url, stack.token)),
   at: async ({ stack }, use) => use((path) => `${stack.url}/dashboard${path}`),

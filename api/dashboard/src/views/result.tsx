@@ -9,13 +9,13 @@ const DEPTH_MAX = 16;
 const TEXT_BYTES_MAX = 1 << 20;
 
 /** What is shown in the page, and no more than the store shows: none of these can carry a script or a form. Everything else is a link. */
-const PICTURES = ["image/png", "image/jpeg", "image/webp", "image/gif", "image/avif"];
+export const PICTURES = ["image/png", "image/jpeg", "image/webp", "image/gif", "image/avif"];
 const TEXTS = ["text/plain", "application/json"];
 
-interface File { name: string; type: string; bytes: number }
+export interface File { name: string; type: string; bytes: number }
 
 /** The files that a result names, in its order. */
-function filesIn(value: unknown, depth = 0): File[] {
+export function filesIn(value: unknown, depth = 0): File[] {
   if (typeof value !== "object" || value === null || depth > DEPTH_MAX) return [];
   const { $file: name, content_type: type, size_bytes: bytes } = value as Record<string, unknown>;
   if (typeof name === "string") return [{ name, type: String(type ?? ""), bytes: Number(bytes ?? 0) }];

@@ -1,0 +1,246 @@
+// The playground of an endpoint: its form, a run of it, and the same call in other languages.
+import { execFile } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { promisify } from "node:util";
+import type { Page } from "@playwright/test";
+import { axe, enter, expect, live, test } from "./fixtures";
+import { type Schemas, Stack } from "./stack";
+
+const run = promisify(execFile);
+const HANDLERS = ["poster", "measure", "recite", "tear", "dry", "forge"];
+const SIZES = { desktop: { width: 1280, height: 860 }, phone: { width: 390, height: 780 } };
+const SNIPPET_MS = 60_000;
+
+test.describe.configure({ mode: "default" });
+// Its own, with one worker: jobs of the others' stack do not delay these.
+let stack: Stack;
+test.beforeAll(async () => {
+  test.setTimeout(180_000);
+  stack = new Stack(["--workers", "1"]);
+  await stack.start();
+  for (const handler of HANDLERS) await stack.deploy("atelier.py", handler);
+});
+test.afterAll(async () => { await stack.stop(); stack.remove(); });
+
+/** The page of an endpoint, logged in; an error on the page fails the test. */
+async function open(page: Page, endpoint: string, token = stack.api.token): Promise<() => void> {
+  const errors: string[] = [];
+  page.on("pageerror", (error) => errors.push(error.message));
+  page.on("console", (line) => { if (line.type() === "error" && !line.text().startsWith("Failed to load resource")) errors.push(line.text()); });
+  await enter(page.context(), stack.api.url, token);
+  await page.goto(`${stack.api.url}/dashboard/endpoints/${endpoint}`);
+  await live(page);
+  await expect(page.getByRole("heading", { name: "Inputs" })).toBeVisible();
+  return () => expect(errors, "nothing goes wrong on the page").toEqual([]);
+}
+
+const button = (page: Page) => page.getByRole("button", { name: "Run", exact: true });
+const state = (page: Page, text: string) => expect(page.getByRole("status").filter({ hasText: text })).toHaveCount(1);
+
+for (const [size, viewport] of Object.entries(SIZES)) {
+  test.describe(size, () => {
+    test.use({ viewport });
+
+    test("a form of every kind of input runs, and its pictures are in the gallery", async ({ page }) => {
+      const isWell = await open(page, "poster");
+      await expect(page.getByText("Draws posters of a prompt.")).toBeVisible();
+      await expect(page.getByText("What the poster shows.")).toBeVisible();
+      await page.getByLabel(/^prompt/).fill(`a harbour, ${size}`);
+      await page.getByLabel(/^style/).selectOption("oil");
+      await page.getByLabel(/^copies [^,]*$/).fill("2");
+      await page.getByLabel(/^is_framed/).check();
+      await page.getByRole("group", { name: /^tags/ }).getByRole("combobox").or(page.getByRole("group", { name: /^tags/ }).getByRole("button", { name: "Add an item" })).first().click();
+      await page.getByRole("group", { name: /^tags/ }).getByRole("textbox").fill("sea");
+      await page.getByRole("group", { name: /^size/ }).getByLabel(/^width/).fill("90");
+      await button(page).click();
+      await state(page, "Job succeeded");
+      const output = page.getByRole("region", { name: "Output" });
+      await expect(output.getByRole("img", { name: "poster-1.png" })).toBeVisible();
+      await output.getByRole("img", { name: "poster-0.png" }).scrollIntoViewIfNeeded();
+      await expect.poll(() => output.getByRole("img", { name: "poster-0.png" }).evaluate((image: HTMLImageElement) => image.naturalWidth)).toBe(90);
+      await expect(output.getByText(/^Took \d/)).toBeVisible();
+      await expect(output.locator("details.logs")).toContainText(`drawing 2 of a harbour, ${size}`);
+      const { jobs } = await stack.api.ask<Schemas["JobList"]>("/v1/jobs?endpoint=poster&limit=1");
+      expect(jobs[0]?.input).toEqual({ prompt: `a harbour, ${size}`, style: "oil", copies: 2, is_framed: true, tags: ["sea"], size: { width: 90 } });
+
+      // Both pictures, each of which leads to its job.
+      const gallery = page.getByRole("region", { name: "Gallery" });
+      await expect(gallery.getByRole("img", { name: `a harbour, ${size}` })).toHaveCount(2);
+      await expect(gallery.getByRole("link").first()).toHaveAttribute("href", `/dashboard/jobs/${jobs[0]?.id}`);
+      expect((await axe(page)).violations).toEqual([]);
+      expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(viewport.width);
+
+      // The same inputs again, from the list of recent jobs.
+      await page.getByRole("button", { name: "Reset" }).click();
+      await expect(page.getByLabel(/^prompt/)).toHaveValue("");
+      await page.getByRole("button", { name: `Run again with these inputs, of job ${jobs[0]?.id}` }).click();
+      await expect(page.getByLabel(/^prompt/)).toHaveValue(`a harbour, ${size}`);
+      await expect(page.getByRole("group", { name: /^size/ }).getByLabel(/^width/)).toHaveValue("90");
+      isWell();
+    });
+
+    test("what does not match is marked beside its input, before and after the API was asked", async ({ page }) => {
+      const isWell = await open(page, "poster");
+      await button(page).click();
+      const prompt = page.getByLabel(/^prompt/);
+      await expect(prompt).toBeFocused();
+      await expect(prompt).toHaveAttribute("aria-invalid", "true");
+      await expect(page.getByText("is required", { exact: true })).toBeVisible();
+      await prompt.fill("ab");
+      await expect(page.getByText("must have at least 3 characters, not 2")).toBeVisible();
+      await prompt.fill("abc");
+      await expect(prompt).toHaveAttribute("aria-invalid", "false");
+      const copies = page.getByLabel(/^copies [^,]*$/);
+      await copies.fill("9");
+      await expect(page.getByText("must be at most 4")).toBeVisible();
+      await copies.fill("1.5");
+      await expect(page.getByText("must be a whole number")).toBeVisible();
+      await expect(page.getByRole("slider", { name: "copies, slider" })).toBeVisible();
+      await copies.fill("1");
+      // An error that the page does not find by itself.
+      const detail = "the input does not match the schema";
+      await page.route("**/v1/jobs", (route) => route.fulfill({ status: 422, contentType: "application/problem+json", json: { detail, errors: [{ path: "/input/guidance", message: "is not what the API wants" }] } }), { times: 1 });
+      await button(page).click();
+      await expect(page.getByRole("alert").filter({ hasText: detail })).toBeVisible();
+      await expect(page.locator(".field", { hasText: "guidance" }).getByText("is not what the API wants")).toBeVisible();
+      isWell();
+    });
+
+    test("the JSON tab and the form show the same inputs", async ({ page }) => {
+      const isWell = await open(page, "poster");
+      await page.getByLabel(/^prompt/).fill("ships");
+      await page.getByRole("button", { name: "JSON" }).click();
+      const json = page.getByRole("textbox", { name: "Inputs as JSON" });
+      expect(JSON.parse(await json.inputValue())).toEqual({ prompt: "ships" });
+      await json.fill('{"prompt": "more ships", "copies": ');
+      await expect(json).toHaveAttribute("aria-invalid", "true");
+      await expect(button(page)).toBeDisabled();
+      await json.fill('{"prompt": "more ships", "copies": 3, "seed": 7}');
+      await page.getByRole("button", { name: "Form" }).click();
+      await expect(page.getByLabel(/^prompt/)).toHaveValue("more ships");
+      await expect(page.getByLabel(/^copies [^,]*$/)).toHaveValue("3");
+      isWell();
+    });
+
+    test("text appears as it is written", async ({ page }) => {
+      const isWell = await open(page, "recite");
+      await page.getByLabel(/^about/).fill("word");
+      await page.getByLabel(/^words/).fill("12");
+      await page.getByLabel(/^pause/).fill("0.3");
+      await page.getByLabel(/^about/).press("Control+Enter");
+      const streamed = page.getByLabel("Streamed output");
+      await expect(streamed).toContainText("word 1");
+      expect(await streamed.textContent()).not.toContain("word 11");
+      await state(page, "Job succeeded");
+      await expect(streamed).toHaveText(Array.from({ length: 12 }, (_, n) => `word ${n} `).join(""));
+      isWell();
+    });
+
+    test("a failure shows its error, its traceback and its logs", async ({ page }) => {
+      const isWell = await open(page, "tear");
+      await page.getByLabel(/^reason/).fill("<b>torn</b> & wet");
+      await button(page).click();
+      await state(page, "Job failed");
+      const output = page.getByRole("region", { name: "Output" });
+      await expect(output.getByRole("alert")).toContainText("<b>torn</b> & wet");
+      await output.getByText("Traceback", { exact: true }).click();
+      await expect(page.getByLabel("The traceback")).toContainText("atelier.py");
+      isWell();
+    });
+
+    test("a job that runs shows its progress, and can be cancelled", async ({ page }) => {
+      const isWell = await open(page, "dry");
+      await button(page).click();
+      await expect(page.getByText(/\d+ % layer \d+/)).toBeVisible();
+      await page.getByRole("button", { name: "Cancel" }).click();
+      await state(page, "Job cancelled");
+      await expect(button(page)).toBeEnabled();
+      isWell();
+    });
+
+    test("a session that may not submit sees the page and the snippets, and why it cannot run", async ({ page }) => {
+      const viewer = await stack.token(`viewer-${size}`, "jobs:read", "endpoints:read", "files:read");
+      const isWell = await open(page, "poster", viewer);
+      await expect(button(page)).toBeDisabled();
+      await expect(button(page)).toHaveAccessibleDescription(/lacks the permission jobs:submit/);
+      await page.getByLabel(/^prompt/).fill("ships");
+      await expect(page.getByRole("tabpanel")).toContainText('client.submit("poster", {"prompt": "ships"})');
+      await page.keyboard.press("Control+Enter");
+      await expect(page.getByRole("region", { name: "Output" })).toContainText("A result would appear here.");
+      isWell();
+    });
+
+    test("what a handler gives is never a part of the page", async ({ page }) => {
+      const isWell = await open(page, "forge");
+      await button(page).click();
+      await state(page, "Job succeeded");
+      const output = page.getByRole("region", { name: "Output" });
+      await expect(output.getByRole("link", { name: "page.html" })).toBeVisible();
+      await expect(output.locator("img, iframe, object, embed")).toHaveCount(0);
+      await expect(output.getByLabel("The result")).toContainText("<img src=x onerror=alert(1)>");
+      expect(await page.title()).not.toContain("forged");
+      isWell();
+    });
+  });
+}
+
+/** What a snippet prints when a shell, Python or Node runs it. */
+async function runs(page: Page, language: string, folder: string): Promise<string> {
+  await page.getByRole("tab", { name: language, exact: true }).click();
+  const text = await page.getByRole("tabpanel").locator("code").textContent() ?? "";
+  expect(text).not.toContain(stack.api.token);
+  const env = { PATH: `${resolve(process.env["STOKE_BIN"] ?? resolve(import.meta.dirname, "../../../target/debug/stoke"), "..")}:${process.env["PATH"]}`, HOME: folder, STOKE_TOKEN: stack.api.token };
+  const options = { cwd: folder, env, timeout: SNIPPET_MS };
+  if (language === "Python") return (await run(process.env["STOKE_TEST_PYTHON"] ?? "python3", ["-c", text], options)).stdout;
+  return (await run("bash", ["-euo", "pipefail", "-c", text], options)).stdout;
+}
+
+test("each snippet runs as it is shown, with the inputs of the form", async ({ page }) => {
+  test.setTimeout(180_000);
+  const isWell = await open(page, "poster");
+  const prompt = 'it\'s "quoted" \\ and $HOME `id` ünï\nsecond line';
+  await page.getByLabel(/^prompt/).fill(prompt);
+  await page.getByLabel(/^is_framed/).check();
+  const folder = mkdtempSync(join(tmpdir(), "stokehold-snippets-"));
+  try {
+    for (const language of ["Python", "curl", "CLI"]) {
+      await runs(page, language, folder);
+      const { jobs } = await stack.api.ask<Schemas["JobList"]>("/v1/jobs?endpoint=poster&limit=1");
+      const job = await stack.api.ended(jobs[0]?.id ?? "");
+      expect([job.state, job.input], language).toEqual(["succeeded", { prompt, is_framed: true }]);
+    }
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+  isWell();
+});
+
+test("a file is dropped, uploaded and read, and each snippet uploads it too", async ({ page }) => {
+  test.setTimeout(180_000);
+  const isWell = await open(page, "measure");
+  await button(page).click();
+  await expect(page.locator(".field", { has: page.locator(".drop") }).getByText("is required")).toBeVisible();
+  const name = "it's a file.txt";
+  const transfer = await page.evaluateHandle((name) => { const data = new DataTransfer(); data.items.add(new File(["twelve bytes"], name, { type: "text/plain" })); return data; }, name);
+  await page.locator(".drop").dispatchEvent("drop", { dataTransfer: transfer });
+  await expect(page.locator(".drop")).toContainText(`${name} text/plain · 12 B`);
+  await button(page).click();
+  await state(page, "Job succeeded");
+  await expect(page.getByLabel("The result")).toContainText('"bytes": 12');
+  await expect(page.getByLabel("The result")).toContainText(".txt");
+  const folder = mkdtempSync(join(tmpdir(), "stokehold-snippets-"));
+  try {
+    writeFileSync(join(folder, name), "thirteen bytes");
+    for (const language of ["Python", "curl", "CLI"]) expect(await runs(page, language, folder), language).toMatch(/['"]bytes['"]: ?14/);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+  // An upload that fails says so where the file was chosen.
+  await page.getByRole("button", { name: "Remove the file of document" }).click();
+  await page.route("**/v1/files/upload?*", (route) => route.fulfill({ status: 409, contentType: "application/problem+json", json: { detail: "the storage is full" } }));
+  await page.getByLabel(/^document/).setInputFiles({ name: "a.bin", mimeType: "application/octet-stream", buffer: Buffer.from("x") });
+  await expect(page.locator(".drop").getByRole("alert")).toHaveText("the storage is full");
+  isWell();
+});
