@@ -201,6 +201,7 @@ def test_an_input_schema_has_all_that_the_signature_says() -> None:
         },
         "required": ["text", "point"],
         "additionalProperties": False,
+        "x-order": ["text", "point", "n", "image", "anything"],
         "$defs": {
             "Point": {
                 "description": "A place.",
@@ -212,6 +213,7 @@ def test_an_input_schema_has_all_that_the_signature_says() -> None:
                 },
                 "required": ["x"],
                 "additionalProperties": False,
+                "x-order": ["x", "label", "colour"],
             }
         },
     }

@@ -7,7 +7,17 @@ import json
 from typing import Any, Callable
 
 from stokehold.runner.errors import Reject
-from stokehold.runner.shapes import Files, Loader, Schema, Shapes, UnknownHint, item_hint, type_hints, with_default
+from stokehold.runner.shapes import (
+    Files,
+    Loader,
+    Schema,
+    Shapes,
+    UnknownHint,
+    item_hint,
+    order_of,
+    type_hints,
+    with_default,
+)
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -52,6 +62,7 @@ class Inputs:
             "properties": properties,
             "required": required,
             "additionalProperties": additional,
+            **order_of(properties),
         }
         text = inspect.getdoc(handler)
         if text:

@@ -277,6 +277,7 @@ class Shapes:
                 "properties": {name: member.shape.schema for name, member in members.items()},
                 "required": [name for name, member in members.items() if member.required],
                 "additionalProperties": False,
+                **order_of(members),
             }
             text = _doc(hint)
             self.definitions[hint.__name__] = {"description": text, **schema} if text else schema
@@ -329,6 +330,11 @@ class Shapes:
         is_new = name not in self.definitions
         self.definitions.setdefault(name, {})
         return {"$ref": f"#/$defs/{name}"}, is_new
+
+
+def order_of(names: Mapping[str, Any]) -> Schema:
+    """The order of an object's members, for forms: JSON objects are stored without one."""
+    return {"x-order": list(names)} if len(names) > 1 else {}
 
 
 @dataclass(frozen=True)
