@@ -25,6 +25,18 @@ async function take(page: Page, name: string): Promise<void> {
   await page.screenshot({ path: join(PICTURES, `${name}.png`), animations: "disabled", caret: "hide" });
 }
 
+/** A picture is drawn in the playground, and the page is back at its top. */
+async function draw(page: Page): Promise<void> {
+  await page.getByLabel(/^prompt/).fill("the ferry at night");
+  await page.getByLabel(/^style/).selectOption("night");
+  await page.getByRole("button", { name: "Run", exact: true }).click();
+  await expect(page.getByRole("status").filter({ hasText: "Job succeeded" })).toHaveCount(1, { timeout: BUSY_MS });
+  const output = page.getByRole("region", { name: "Output" });
+  await output.getByRole("img", { name: "picture.png" }).scrollIntoViewIfNeeded();
+  await expect.poll(() => output.getByRole("img", { name: "picture.png" }).evaluate((image: HTMLImageElement) => image.naturalWidth)).toBe(320);
+  await page.evaluate(() => { (document.activeElement as HTMLElement | null)?.blur(); scrollTo(0, 0); });
+}
+
 test("pictures of every view, by day and by night", async ({ inside, api, at, stack }) => {
   const { seeded } = stack;
   // Of every state one, while what is to come has not pushed them down.
@@ -48,6 +60,7 @@ test("pictures of every view, by day and by night", async ({ inside, api, at, st
       await inside.waitForLoadState("load");
       // Figures that are asked for once the view is there.
       await inside.waitForFunction(() => [...document.images].every((image) => image.complete));
+      if (name === "endpoint") await draw(inside);
       if (name === "endpoints") await expect(inside.getByRole("row").filter({ hasText: "draw" })).toContainText("%");
       await take(inside, scheme === "light" ? name : `${name}-dark`);
     }
@@ -58,4 +71,10 @@ test("pictures of every view, by day and by night", async ({ inside, api, at, st
   await live(inside);
   await expect(inside.locator("article").first()).toBeVisible();
   await take(inside, "phone");
+  await inside.goto(at("/endpoints/draw"));
+  await live(inside);
+  await draw(inside);
+  await inside.getByRole("region", { name: "Output" }).scrollIntoViewIfNeeded();
+  await inside.getByRole("heading", { name: "Output" }).evaluate((heading) => heading.scrollIntoView());
+  await take(inside, "endpoint-phone");
 });

@@ -1,11 +1,10 @@
 // An endpoint's page: the playground, how to call it, its recent jobs and pictures, its versions and their figures.
-import { useEffect, useState } from "preact/hooks";
+import { useContext, useEffect, useState } from "preact/hooks";
 import { ask, type Schemas, sentence } from "../api";
 import { useAsked, useTopic } from "../live";
 import { Empty, Problem, State, Table, Tile, useTick } from "../parts";
 import { go } from "../route";
 import { SessionContext, useMay } from "../session";
-import { useContext } from "preact/hooks";
 import { Outcomes, Split, type Stats, Times, useStats } from "../views/stats";
 import { count, gib, instant, percent, since, span, usd } from "../words";
 import { Gallery } from "./gallery";
@@ -51,16 +50,16 @@ function Figures({ name, version, stats }: { name: string; version: Version; sta
   const fleet = useTopic<Schemas["Fleet"]>("fleet", maySeeWorkers ? "/v1/fleet" : null).data;
   const limits = useAsked<Schemas["OwnLimits"]>("/v1/limits", "costs").data?.endpoints[name];
   const warm = fleet?.machines.filter((machine) => machine.loaded.includes(`${tenant}/${name}@${version.version}`)).length;
-  const quantiles = (of: Schemas["Quantiles"] | null | undefined) => (of ? <>{span(of.p50)} <small class="quiet">p95 {span(of.p95)}</small></> : "–");
+  const quantiles = (of: Schemas["Quantiles"] | null | undefined) => (of ? <>{span(of.p50)}<small class="quiet second">p95 {span(of.p95)}</small></> : "–");
   return (
-    <div class="tiles" role="group" aria-label={`Version ${version.version}, the last 24 hours`}>
+    <div class="tiles figures" role="group" tabIndex={0} aria-label={`Version ${version.version}, the last 24 hours`}>
       <Tile label="runs, 24 h">{count(stats?.runs ?? 0)}</Tile>
       <Tile label="error rate">{stats ? percent(stats.failed, stats.succeeded + stats.failed) : "–"}</Tile>
-      <Tile label="wait">{quantiles(stats?.timing.queue_ms)}</Tile>
-      <Tile label="run">{quantiles(stats?.timing.run_ms)}</Tile>
+      <Tile label="wait, p50">{quantiles(stats?.timing.queue_ms)}</Tile>
+      <Tile label="run, p50">{quantiles(stats?.timing.run_ms)}</Tile>
       <Tile label="per 1,000 runs">{usd(stats?.usd_micros_per_1000)}</Tile>
-      <Tile label="warm workers">{warm ?? "–"} <small class="quiet">{version.min_warm ? `at least ${version.min_warm}` : ""}</small></Tile>
-      <Tile label="running now">{limits?.usage.running ?? 0} <small class="quiet">{limits?.limits.max_running == null ? "" : `of ${limits.limits.max_running}`}</small></Tile>
+      <Tile label="warm workers">{warm ?? "–"}{!!version.min_warm && <small class="quiet second">at least {version.min_warm}</small>}</Tile>
+      <Tile label="running now">{limits?.usage.running ?? 0}{limits?.limits.max_running != null && <small class="quiet second">of {limits.limits.max_running}</small>}</Tile>
     </div>
   );
 }

@@ -24,7 +24,7 @@ function Row({ props, its, children, isGroup = false }: { props: FieldProps; its
   const message = messageAt(misfits, path);
   const title = text(its.schema["title"]);
   const about = [bounds(its), its.schema["default"] != null && its.schema["default"] !== "" ? `default ${JSON.stringify(its.schema["default"])?.slice(0, 60)}` : "", !isRequired && its.schema["default"] == null ? "optional" : ""].filter(Boolean).join(" · ");
-  const heading = <><span class="name">{name}</span>{isRequired && <span class="bad" aria-hidden="true" title="required"> *</span>} {title && title.toLowerCase() !== name.toLowerCase().replaceAll("_", " ") && <span class="quiet">{title}</span>} <span class="quiet about">{about}</span></>;
+  const heading = <><span class="name">{name}</span>{isRequired && !remove && <span class="bad" aria-hidden="true" title="required"> *</span>} {title && title.toLowerCase() !== name.toLowerCase().replaceAll("_", " ") && <span class="quiet">{title}</span>} <span class="quiet about">{about}</span></>;
   const help = text(its.schema["description"]);
   const off = remove && <button type="button" class="small" disabled={isOff} aria-label={`Remove ${name}`} onClick={remove}>✕</button>;
   const notes = <>{help && <p class="help" id={`${id}-help`}>{help}</p>}{message && <p class="wrong" id={`${id}-wrong`}>{message}</p>}</>;
@@ -151,12 +151,15 @@ function Others({ props, its, known }: { props: FieldProps; its: Shape; known: s
   );
 }
 
-/** The members of an object: as their schema orders them, those that are required first. */
+/** The members of an object, in the order of `x-order`: a list of names, or, as Cog writes it, a number for each. Without one, those that are
+ * required come first. */
 function Members({ props, its }: { props: FieldProps; its: Shape }) {
   const { path, change, depth } = props;
   const value = isObject(props.value) ? props.value : props.value === undefined && isObject(its.schema["default"]) ? its.schema["default"] : {};
   const required = list(its.schema["required"]);
-  const order = ([name, schema]: [string, Schema]) => number(schema["x-order"]) ?? (required.includes(name) ? ROWS_MAX : 2 * ROWS_MAX);
+  const names = list(its.schema["x-order"]);
+  const rank = (name: string, among: unknown[], other: number) => (among.includes(name) ? among.indexOf(name) : other);
+  const order = ([name, schema]: [string, Schema]) => number(schema["x-order"]) ?? rank(name, names, ROWS_MAX + rank(name, required, ROWS_MAX));
   const members = schemas(its.schema["properties"]).slice(0, ROWS_MAX);
   members.sort((one, other) => order(one) - order(other));
   const set = (name: string, next: Json | undefined) => { const { [name]: _before, ...rest } = value; change(next === undefined ? rest : Object.hasOwn(value, name) ? { ...value, [name]: next } : { ...rest, [name]: next }); };

@@ -82,7 +82,7 @@ export function Output({ run, empty }: { run: Run; empty: ComponentChildren }) {
           <pre class="streamed" tabIndex={0} aria-label="Streamed output">{written.text}</pre>
         </>
       )}
-      {job?.state === "succeeded" && <><Streamed run={run} /><Result job={job} /></>}
+      {job?.state === "succeeded" && <><Streamed run={run} /><Result job={job} isFolded /><p class="quiet"><a href={`/v1/jobs/${encodeURIComponent(job.id)}/result`} download={`${job.id}.json`}>Download the result as JSON</a></p></>}
       {job && <Timings job={job} />}
       {written.logs.length > 0 && <details class="logs" open={job?.state === "failed" || job?.state === "running"}><summary>Logs <span class="quiet">{written.logs.length}</span></summary><pre tabIndex={0} aria-label="Logs">{written.logs.join("\n")}</pre></details>}
     </>

@@ -42,7 +42,7 @@ export function Job({ id }: { id: string }) {
     <>
       <h1><a href="/dashboard/jobs">Jobs</a> / <span class="mono">{id}</span></h1>
       <Problem text={problem} />
-      <div class="row"><State of={job.state} />{job.progress && !isOver && <span class="quiet">{Math.round(job.progress.fraction * 100)} % {job.progress.message}</span>}<a href={`/dashboard/endpoints/${job.endpoint}`}>{job.endpoint}@{job.version}</a><span class="quiet">{job.priority}</span>
+      <div class="row"><State of={job.state} />{job.progress && !isOver && <span class="quiet">{Math.round(job.progress.fraction * 100)} % {job.progress.message}</span>}<a href={`/dashboard/endpoints/${job.endpoint}`}>{job.endpoint}@{job.version}</a><span class="quiet">{job.priority}</span><a href={`/dashboard/endpoints/${encodeURIComponent(job.endpoint)}?from=${job.id}`}>Run again with these inputs</a>
         {!isOver && <Confirm scope="jobs:cancel" label="Cancel job" text="The job stops and its unfinished work is lost. You can retry it later as a new job." act={() => ask(`${path}/cancel`, { method: "POST" }).then(again)} />}
         {isOver && job.state !== "succeeded" && <Confirm scope="jobs:submit" label="Retry job" text="A new job runs the same input. This job does not change." act={retry} />}
       </div>

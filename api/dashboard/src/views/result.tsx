@@ -35,7 +35,7 @@ function Preview({ job, file }: { job: string; file: File }) {
         : type.startsWith("audio/") ? <audio src={src} controls preload="none" />
         : type.startsWith("video/") ? <video src={src} controls preload="none" />
         : TEXTS.includes(type) && file.bytes <= TEXT_BYTES_MAX ? <Sheet src={src} label={file.name} /> : null}
-      <figcaption><a href={src} target="_blank" rel="noreferrer">{file.name}</a> <span class="quiet">{file.type} · {Math.ceil(file.bytes / 1024)} KiB</span></figcaption>
+      <figcaption><a href={src} target="_blank" rel="noreferrer">{file.name}</a> <span class="quiet">{file.type} · {Math.ceil(file.bytes / 1024)} KiB</span> <a href={src} download={file.name}>Download</a></figcaption>
     </figure>
   );
 }
@@ -48,15 +48,17 @@ function Large({ job }: { job: string }) {
   return <p>The result is large. <button onClick={() => show(true)}>Show it here</button> <a href={src} target="_blank" rel="noreferrer">Open it</a></p>;
 }
 
-export function Result({ job }: { job: Schemas["Job"] }) {
+/** `isFolded`: the JSON of a result with files, which are what there is to see, is shown when asked for. */
+export function Result({ job, isFolded = false }: { job: Schemas["Job"]; isFolded?: boolean }) {
   const mayRead = useMay("jobs:read");
   if (job.state !== "succeeded" || !mayRead) return <p class="quiet">None.</p>;
   if (job.result === undefined || job.result === null) return job.result_url ? <Large job={job.id} /> : <p class="quiet">None.</p>;
   const files = filesIn(job.result);
+  const json = <pre tabIndex={0} aria-label="The result">{typeof job.result === "string" ? job.result : JSON.stringify(job.result, null, 2)}</pre>;
   return (
     <>
       {files.length > 0 && <div class="files">{files.map((file) => <Preview key={file.name} job={job.id} file={file} />)}</div>}
-      <pre tabIndex={0} aria-label="The result">{typeof job.result === "string" ? job.result : JSON.stringify(job.result, null, 2)}</pre>
+      {isFolded && files.length > 0 ? <details><summary>JSON of the result</summary>{json}</details> : json}
     </>
   );
 }

@@ -5,8 +5,9 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated, Literal, Optional
 
-from stokehold import Reject, current_job, endpoint, progress
+from stokehold import Field, Reject, current_job, endpoint, progress
 
 
 def picture(path: Path, width: int, height: int, hue: int) -> Path:
@@ -33,12 +34,22 @@ class Draw:
     def setup(self) -> None:
         time.sleep(1.2)
 
-    def predict(self, prompt: str, seconds: float = 0.4) -> dict:
-        print(f"drawing {prompt!r}")
-        for step in range(4):
-            progress(step / 4, f"step {step + 1} of 4")
-            time.sleep(seconds / 4)
-        path = picture(current_job().scratch / "picture.png", 320, 200, sum(map(ord, prompt)))
+    def predict(
+        self,
+        prompt: Annotated[str, Field(description="What the picture shows.", min_length=1)],
+        style: Annotated[Literal["evening", "night", "dawn"], Field(description="The light.")] = "evening",
+        steps: Annotated[int, Field(ge=1, le=50, description="More steps take longer.")] = 4,
+        seed: Optional[int] = None,
+        reference: Annotated[Optional[Path], Field(description="A picture to start from.")] = None,
+        seconds: Annotated[float, Field(ge=0)] = 0.4,
+    ) -> dict:
+        """Draws a harbour for a prompt."""
+        print(f"drawing {prompt!r}, {style}")
+        for step in range(steps):
+            progress(step / steps, f"step {step + 1} of {steps}")
+            time.sleep(seconds / steps)
+        hue = sum(map(ord, prompt + style)) + (seed or 0)
+        path = picture(current_job().scratch / "picture.png", 320, 200, hue)
         return {"picture": path, "prompt": prompt}
 
 
