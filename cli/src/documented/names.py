@@ -6,6 +6,7 @@ Reads `[{"place", "text"}]` from standard input. The argument is the folder of t
 from __future__ import annotations
 
 import ast
+import builtins
 import json
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,23 @@ def chain(node: ast.expr) -> list[str]:
         names.insert(0, node.attr)
         node = node.value
     return [node.id, *names] if isinstance(node, ast.Name) else []
+
+
+def undefined(tree: ast.AST) -> Iterator[str]:
+    """Names that the block uses and nothing in it defines: it would not run as it stands."""
+    used, defined = set(), {*dir(builtins), "__name__", "__file__"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else defined).add(node.id)
+        elif isinstance(node, ast.arg):
+            defined.add(node.arg)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            defined.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            defined |= {(name.asname or name.name).partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            defined.add(node.name)
+    yield from (f"{name} is not defined" for name in sorted(used - defined))
 
 
 def missing(tree: ast.AST, client: stokehold.Client) -> Iterator[str]:
@@ -52,7 +70,7 @@ def main() -> None:
             except SyntaxError as error:
                 faults.append(f"{block['place']}: {error}")
                 continue
-            faults += [f"{block['place']}: {why}" for why in missing(tree, client)]
+            faults += [f"{block['place']}: {why}" for why in (*undefined(tree), *missing(tree, client))]
     json.dump(faults, sys.stdout)
 
 
