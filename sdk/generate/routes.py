@@ -53,8 +53,8 @@ class Resource:
 
 
 _DEPENDENTS = (
-    "With `dry_run`, deletes nothing and returns what depends on it. {Raises} `Conflict` with the code `in_use` if "
-    "something does and `force` is not set."
+    "With `dry_run`, deletes nothing and returns what depends on it. {Raises} `InUse`, which has "
+    "them, if something does and `force` is not set."
 )
 
 RESOURCES = (

@@ -115,7 +115,17 @@ export class Stokehold {
     return this.#http.baseUrl;
   }
 
-  /** Submits a job. A `Blob`, a `Uint8Array` or a file anywhere in `input` is uploaded first. */
+  /**
+   * Submits a job. A `Blob`, a `Uint8Array` or a file anywhere in `input` is uploaded first.
+   *
+   * Throws `NotFound` if there is no such endpoint, `InvalidInput` if the input does not match its schema, and
+   * `QuotaExceeded` if a limit is reached.
+   *
+   * ```js
+   * const job = await client.submit("render", { prompt: "a stoker" }, { timeoutS: 600, priority: "batch" });
+   * console.log(await job.result({ timeoutS: 900 }));
+   * ```
+   */
   submit(endpoint: string, input?: unknown, options: SubmitOptions = {}): Promise<Job> {
     return this.jobs.submit(endpoint, input, options);
   }
@@ -125,6 +135,10 @@ export class Stokehold {
    *
    * A request holds at most 1,000 jobs, and is accepted as a whole or not at all. If a later request fails, the call
    * throws `PartlySubmitted`, which has the jobs of the earlier ones.
+   *
+   * ```js
+   * const jobs = await client.submitMany("embed", [{ text: "one" }, { text: "two" }], { idempotencyKey: "import-7" });
+   * ```
    */
   submitMany(endpoint: string, inputs: Iterable<unknown>, options: SubmitManyOptions = {}): Promise<Job[]> {
     return this.jobs.submitMany(endpoint, inputs, options);
@@ -143,13 +157,26 @@ export class Stokehold {
   /**
    * Waits like `wait`, then returns the result of the job.
    *
-   * Throws `JobFailed`, `JobCancelled` or `JobExpired` if the job ended without a result.
+   * Throws `JobFailed`, `JobCancelled` or `JobExpired` if the job ended without a result, and `WaitTimeout` after
+   * `timeoutS` seconds; the job continues. Default: waits without a limit.
+   *
+   * ```js
+   * console.log(await client.result(jobId, { timeoutS: 60 }));
+   * ```
    */
   async result<T = unknown>(id: string, options: WaitOptions = {}): Promise<T> {
     return (await this.get(id, options)).result<T>(options);
   }
 
-  /** Streams the events of a job from its start to its end. Resumes where it stopped after a lost connection. */
+  /**
+   * Streams the events of a job from its start to its end. Resumes where it stopped after a lost connection.
+   *
+   * ```js
+   * for await (const event of client.events(jobId)) {
+   *   if (event.type === "output") console.log(event.value);
+   * }
+   * ```
+   */
   events(id: string, options: CallOptions = {}): AsyncGenerator<JobEvent, void, void> {
     return new Job(this.#http, acceptedRecord(id, "")).events(options);
   }
@@ -159,7 +186,13 @@ export class Stokehold {
     return this.jobs.cancel(id, options);
   }
 
-  /** Lists jobs, newest first, fetched page by page. */
+  /**
+   * Lists jobs, newest first, fetched page by page.
+   *
+   * ```js
+   * for await (const job of client.list({ endpoint: "render", state: "failed" })) console.log(job.id, job.error);
+   * ```
+   */
   list(options: ListOptions = {}): AsyncGenerator<Job, void, void> {
     return this.jobs.list(options);
   }
@@ -169,7 +202,14 @@ export class Stokehold {
     return new Pipeline(this.#http);
   }
 
-  /** Uploads bytes. The returned file can be used anywhere in an input. */
+  /**
+   * Uploads bytes. The returned file can be used anywhere in an input. Throws `Conflict` if the tenant's storage is full.
+   *
+   * ```js
+   * const mask = await client.upload(new Blob([bytes], { type: "image/png" }), { name: "mask.png" });
+   * const job = await client.submit("inpaint", { mask });
+   * ```
+   */
   upload(source: Blob | Uint8Array, options: UploadOptions = {}): Promise<FileRef> {
     return upload(this.#http, source, options);
   }

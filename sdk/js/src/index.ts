@@ -8,6 +8,7 @@ export {
   ConnectionFailed,
   DependencyFailed,
   Forbidden,
+  InUse,
   InvalidInput,
   JobCancelled,
   JobError,

@@ -27,7 +27,7 @@ const body = (request) => JSON.parse(request?.body.toString() ?? "null");
 
 test("the public names are these", () => {
   assert.deepEqual(Object.keys(stokehold).sort(), [
-    "ApiError", "BadRequest", "Conflict", "ConnectionFailed", "DependencyFailed", "FileRef", "Forbidden", "InvalidInput", "Job",
+    "ApiError", "BadRequest", "Conflict", "ConnectionFailed", "DependencyFailed", "FileRef", "Forbidden", "InUse", "InvalidInput", "Job",
     "JobCancelled", "JobError", "JobExpired", "JobFailed", "JobPoisoned", "JobRejected", "NotFound", "NotRetryable",
     "NothingToRetry", "OutOfGpuMemory", "PartlySubmitted", "QuotaExceeded", "RateLimited", "ServerError", "Stokehold",
     "StokeholdError", "TimedOut", "Unauthorized", "Unavailable", "WaitTimeout", "WebhookVerificationError",

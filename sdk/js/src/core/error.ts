@@ -9,7 +9,8 @@
 // │   ├── NotFound            the job, endpoint, version or file does not exist
 // │   ├── Conflict            the current state does not allow the request
 // │   │   ├── NotRetryable    the job has not failed, expired or been cancelled
-// │   │   └── NothingToRetry  no line of the batch failed or expired
+// │   │   ├── NothingToRetry  no line of the batch failed or expired
+// │   │   └── InUse           `dependents` need what was to be deleted; pass `force`, or delete these first
 // │   ├── RateLimited         too many requests; retry after `retryAfterS`
 // │   │   └── QuotaExceeded   one of your own limits is reached; see `client.limits.own()`
 // │   ├── Unavailable         a service behind the API is unavailable; a retry is safe
@@ -33,6 +34,7 @@
 //
 // If a signal is aborted, the call throws the reason of the signal, like `fetch`.
 
+import type { Dependent } from "../generated/deletion.js";
 import type { Failure, JobRecord } from "../generated/jobs.js";
 
 /** The base class of all errors of the client. */
@@ -56,6 +58,7 @@ interface ApiProblem {
   requestId: string | undefined;
   errors: readonly FieldProblem[];
   retryAfterS: number | undefined;
+  dependents?: readonly Dependent[];
 }
 
 /** The API returned an error. */
@@ -99,6 +102,15 @@ export class Conflict extends ApiError {}
 export class NotRetryable extends Conflict {}
 /** No line of the batch failed or expired. */
 export class NothingToRetry extends Conflict {}
+/** Something depends on what was to be deleted. `dependents` lists it, by kind. */
+export class InUse extends Conflict {
+  readonly dependents: readonly Dependent[];
+
+  constructor(problem: ApiProblem) {
+    super(problem);
+    this.dependents = problem.dependents ?? [];
+  }
+}
 /** Too many requests. `retryAfterS` is the time to wait before a retry. */
 export class RateLimited extends ApiError {}
 /** One of your own limits is reached: open jobs, running jobs or starts a minute. See `client.limits.own()`. */
@@ -215,6 +227,7 @@ const BY_CODE: Readonly<Record<string, typeof ApiError>> = {
   idempotency_conflict: Conflict,
   not_retryable: NotRetryable,
   nothing_to_retry: NothingToRetry,
+  in_use: InUse,
   quota_exceeded: QuotaExceeded,
 };
 
@@ -234,6 +247,7 @@ export function apiError(status: number, headers: Pick<Headers, "get">, body: st
     requestId: headers.get("x-request-id") ?? undefined,
     errors: errors.map((place) => ({ path: String(place?.path ?? ""), message: String(place?.message ?? "") })),
     retryAfterS: parseRetryAfter(headers.get("retry-after")),
+    dependents: Array.isArray(problem["dependents"]) ? (problem["dependents"] as Dependent[]) : [],
   });
 }
 

@@ -79,7 +79,7 @@ export class EndpointRoutes {
 
   /**
    * Deletes an endpoint and all its versions. With `dryRun`, deletes nothing and returns what depends on it. Throws
-   * `Conflict` with the code `in_use` if something does and `force` is not set. With `force`, open jobs are cancelled.
+   * `InUse`, which has them, if something does and `force` is not set. With `force`, open jobs are cancelled.
    */
   delete(name: string, options: DeleteEndpointOptions = {}): Promise<Deletion> {
     const { dryRun, force, signal } = options;
@@ -87,8 +87,8 @@ export class EndpointRoutes {
   }
 
   /**
-   * Deletes a version of an endpoint. With `dryRun`, deletes nothing and returns what depends on it. Throws `Conflict`
-   * with the code `in_use` if something does and `force` is not set. With `force`, its open jobs are cancelled.
+   * Deletes a version of an endpoint. With `dryRun`, deletes nothing and returns what depends on it. Throws `InUse`,
+   * which has them, if something does and `force` is not set. With `force`, its open jobs are cancelled.
    */
   deleteVersion(name: string, version: number, options: DeleteEndpointVersionOptions = {}): Promise<Deletion> {
     const { dryRun, force, signal } = options;
@@ -185,8 +185,8 @@ export class FileRoutes {
   constructor(protected readonly http: Http) {}
 
   /**
-   * Deletes an uploaded file. With `dryRun`, deletes nothing and returns what depends on it. Throws `Conflict` with the
-   * code `in_use` if something does and `force` is not set.
+   * Deletes an uploaded file. With `dryRun`, deletes nothing and returns what depends on it. Throws `InUse`, which has
+   * them, if something does and `force` is not set.
    */
   delete(id: Id, options: DeleteFileOptions = {}): Promise<Deletion> {
     const { dryRun, force, signal } = options;
@@ -214,8 +214,8 @@ export class RequirementSets {
   }
 
   /**
-   * Deletes a set of requirements. With `dryRun`, deletes nothing and returns what depends on it. Throws `Conflict`
-   * with the code `in_use` if something does and `force` is not set.
+   * Deletes a set of requirements. With `dryRun`, deletes nothing and returns what depends on it. Throws `InUse`, which
+   * has them, if something does and `force` is not set.
    */
   delete(id: number, options: DeleteRequirementSetOptions = {}): Promise<Deletion> {
     const { dryRun, force, signal } = options;

@@ -78,6 +78,11 @@ export class Batches extends BatchRoutes {
    * After a lost connection, a `Blob`, an array or a `Set` is sent again from its start. A generator or a stream can be
    * read only once, so the call throws `ConnectionFailed`. It is safe to repeat the call with the same `idempotencyKey`
    * and the same lines.
+   *
+   * ```js
+   * const batch = await client.batches.create({ endpoint: "embed", lines: [{ input: { text: "one" } }] });
+   * await client.batches.wait(batch, { progress: true });
+   * ```
    */
   async create(options: CreateBatchOptions): Promise<Batch> {
     const { lines, inputFile, inputKey, signal, idempotencyKey } = options;

@@ -37,7 +37,14 @@ export class Schedules {
     this.#http = http;
   }
 
-  /** Creates a schedule, which submits a job at each time that matches `cron`. */
+  /**
+   * Creates a schedule, which submits a job at each time that matches `cron`.
+   *
+   * ```js
+   * const job = { endpoint: "report", input: {} };
+   * await client.schedules.create({ cron: "0 6 * * 1-5", timeZone: "Europe/Berlin", job });
+   * ```
+   */
   async create({ job, signal, ...options }: CreateScheduleOptions): Promise<Schedule> {
     const { endpoint, input, ...jobOptions } = job;
     const body = { ...named(SCHEDULE_TIMING, options), job: request(endpoint, input, jobOptions) };

@@ -47,7 +47,15 @@ class AsyncJob(JobRecord):
     async def result(self, timeout: float | None = None) -> Any:
         """Waits like `wait`, then returns the result. Files in it are `AsyncFileRef`s.
 
-        Raises `JobFailed`, `JobCancelled` or `JobExpired` if the job ended without a result.
+        Raises `JobFailed`, `JobCancelled` or `JobExpired` if the job ended without a result, and `WaitTimeout` after
+        `timeout` seconds; the job continues. Default: waits without a limit.
+
+        ```python
+        try:
+            print(await job.result(timeout=60))
+        except stokehold.WaitTimeout:
+            print(await job.refresh(), job.waiting)
+        ```
         """
         await self.wait(timeout)
         return await self._client._run(self._client._api.result(self, self._client._file))
@@ -74,7 +82,16 @@ class AsyncJob(JobRecord):
         return await self._client._run(_feedback.give(self._client._api, job_path(self.id), rating))
 
     async def events(self) -> AsyncIterator[Event]:
-        """Streams the events of the job from its start to its end. Resumes where it stopped after a lost connection."""
+        """Streams the events of the job from its start to its end. Resumes where it stopped after a lost connection.
+
+        An event is a `StateEvent`, `ProgressEvent`, `LogEvent`, `OutputEvent`, `GapEvent` or, at the end, a `DoneEvent`.
+
+        ```python
+        async for event in job.events():
+            if event.type == "output":
+                print(event.value, end="")
+        ```
+        """
         async for event in self._client._events(self.id):
             if isinstance(event, DoneEvent):
                 self.raw = event.job.raw

@@ -51,6 +51,11 @@ class AsyncBatches(AsyncBatchRoutes):
         input_key: the key of a file in the object store.
         idempotency_key: a second call with the same key and the same lines returns the same batch.
         on_progress: called with `(sent_bytes, total_bytes)` while `lines` are sent.
+
+        ```python
+        batch = await client.batches.create("embed", pathlib.Path("lines.jsonl"), deadline_s=86_400)
+        await batch.wait(progress=True)
+        ```
         """
         plan = _batches.create(
             self._client._api, endpoint, lines, input_file, input_key, options, idempotency_key, on_progress
@@ -149,6 +154,10 @@ class AsyncSchedules:
         cron: five fields, or six with seconds first.
         idempotency_key: a second call with the same key and the same arguments, within a day, returns the same
             schedule.
+
+        ```python
+        await client.schedules.create(cron="0 6 * * 1-5", time_zone="Europe/Berlin", endpoint="report", input={})
+        ```
         """
         plan = _schedules.create(self._client._api, cron, endpoint, input, options, idempotency_key)
         return AsyncSchedule(self._client, await self._client._run(plan))
@@ -222,7 +231,10 @@ class AsyncWebhooks:
         return await self._client._run(_webhooks.secret(self._client._api))
 
     async def rotate_secret(self) -> WebhookSecret:
-        """Replaces the signing secret. For 24 hours, deliveries are also signed with the previous one."""
+        """Replaces the signing secret. For 24 hours, deliveries are also signed with the previous one.
+
+        The request is not repeated: a second rotation would invalidate a secret that receivers still use.
+        """
         return await self._client._run(_webhooks.rotate_secret(self._client._api))
 
     async def deliveries(

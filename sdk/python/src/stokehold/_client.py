@@ -109,7 +109,16 @@ class Client:
             replaced by the result of that job, and `job["boxes"][0]` by that part of the result, once that job has
             succeeded.
         wait_s: seconds, at most 60, to wait for the job to end before returning it.
-        idempotency_key: a second call with the same key and the same arguments returns the same job.
+        idempotency_key: a second call with the same key and the same arguments, within 24 hours, returns the same job.
+            Default: a new key, which also covers the retries of this call.
+
+        Raises `NotFound` if there is no such endpoint, `InvalidInput` if the input does not match its schema, and
+        `QuotaExceeded` if a limit is reached.
+
+        ```python
+        job = client.submit("render", {"prompt": "a stoker"}, timeout_s=600, priority="batch")
+        print(job.result(timeout=900))
+        ```
         """
         members = job_options(options)
         return Job(self, self._run(self._api.submit(endpoint, input, members, idempotency_key, wait_s)))
@@ -126,6 +135,10 @@ class Client:
 
         A request holds at most 1,000 jobs, and is accepted as a whole or not at all. If a later request fails, the call
         raises `PartlySubmitted`, which has the jobs of the earlier ones.
+
+        ```python
+        jobs = client.submit_many("embed", [{"text": line} for line in lines], idempotency_key="import-7")
+        ```
         """
         members = job_options(options)
         return self._run(
@@ -133,7 +146,7 @@ class Client:
         )
 
     def get(self, job_id: str) -> Job:
-        """Returns a job by its id."""
+        """Returns a job by its id. Raises `NotFound` if there is none."""
         return Job(self, self._run(self._api.get(job_id)))
 
     def cancel(self, job_id: str) -> Job:
@@ -144,6 +157,11 @@ class Client:
         """Lists jobs, newest first. Fetches a page of `page_size` (at most 100) jobs at a time.
 
         `selected` are the members of `JobFilter`. Without any, all jobs are listed.
+
+        ```python
+        for job in client.list(endpoint="render", state="failed"):
+            print(job.id, job.error)
+        ```
         """
         for raw in self._pages("/v1/jobs", "jobs", list_query(selected, page_size)):
             yield Job(self, JobRecord(raw))
@@ -276,7 +294,16 @@ class Client:
     ) -> FileRef:
         """Uploads a file, given as its path, or bytes. The returned file can be used anywhere in an input.
 
-        `on_progress(sent_bytes, total_bytes)` is called during the upload.
+        name: default: the name of the file, or `file` for bytes.
+        content_type: default: by the end of the name, or `application/octet-stream`.
+        on_progress: called with `(sent_bytes, total_bytes)` during the upload.
+
+        Raises `FileNotFoundError` if there is no such file, and `Conflict` if the tenant's storage is full.
+
+        ```python
+        mask = client.upload("mask.png")
+        job = client.submit("inpaint", {"mask": mask})
+        ```
         """
         return self._file(self._run(self._api.upload(source, name, content_type, on_progress)))
 
@@ -301,6 +328,11 @@ class Client:
         python: the Python version of the endpoint, e.g. "3.11"; default: that in `stoke.toml`, else of `python3`.
         traffic_percent: the percentage of new jobs for this version; the current version keeps the rest.
         on_progress: called with `(sent_bytes, total_bytes)` during each upload.
+
+        ```python
+        version = client.deploy("models/render", vram_gib=12, max_attempts=3, env={"STEPS": "30"})
+        print(version.name, version.version)
+        ```
         """
         overlay = {**deploy_options(options), "name": name, "python": python}
         return self._run(deploy(self._api, str(path), overlay, traffic_percent, on_progress))

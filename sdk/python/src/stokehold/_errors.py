@@ -9,7 +9,8 @@ StokeholdError
 │   ├── NotFound            the job, endpoint, version or file does not exist
 │   ├── Conflict            the current state does not allow the request
 │   │   ├── NotRetryable    the job has not failed, expired or been cancelled
-│   │   └── NothingToRetry  no line of the batch failed or expired
+│   │   ├── NothingToRetry  no line of the batch failed or expired
+│   │   └── InUse           `dependents` need what was to be deleted; pass `force=True`, or delete these first
 │   ├── RateLimited         too many requests; retry after `retry_after_s`
 │   │   └── QuotaExceeded   one of your own limits is reached; see `client.limits()`
 │   ├── Unavailable         a service behind the API is unavailable; a retry is safe
@@ -41,6 +42,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from stokehold._generated.deletion import Dependent
     from stokehold._models import Failure
 
 
@@ -108,6 +110,12 @@ class NotRetryable(Conflict):
 
 class NothingToRetry(Conflict):
     """No line of the batch failed or expired."""
+
+
+class InUse(Conflict):
+    """Something depends on what was to be deleted. `dependents` lists it, by kind."""
+
+    dependents: tuple[Dependent, ...] = ()
 
 
 class RateLimited(ApiError):
@@ -235,6 +243,7 @@ _BY_CODE: Mapping[str, type[ApiError]] = {
     "idempotency_conflict": Conflict,
     "not_retryable": NotRetryable,
     "nothing_to_retry": NothingToRetry,
+    "in_use": InUse,
     "quota_exceeded": QuotaExceeded,
 }
 _FAILED_BY_CODE: Mapping[str, type[JobFailed]] = {

@@ -48,7 +48,15 @@ class Job(JobRecord):
     def result(self, timeout: float | None = None) -> Any:
         """Waits like `wait`, then returns the result. Files in it are `FileRef`s.
 
-        Raises `JobFailed`, `JobCancelled` or `JobExpired` if the job ended without a result.
+        Raises `JobFailed`, `JobCancelled` or `JobExpired` if the job ended without a result, and `WaitTimeout` after
+        `timeout` seconds; the job continues. Default: waits without a limit.
+
+        ```python
+        try:
+            print(job.result(timeout=60))
+        except stokehold.WaitTimeout:
+            print(job.refresh(), job.waiting)
+        ```
         """
         self.wait(timeout)
         return self._client._run(self._client._api.result(self, self._client._file))
@@ -75,7 +83,16 @@ class Job(JobRecord):
         return self._client._run(_feedback.give(self._client._api, job_path(self.id), rating))
 
     def events(self) -> Iterator[Event]:
-        """Streams the events of the job from its start to its end. Resumes where it stopped after a lost connection."""
+        """Streams the events of the job from its start to its end. Resumes where it stopped after a lost connection.
+
+        An event is a `StateEvent`, `ProgressEvent`, `LogEvent`, `OutputEvent`, `GapEvent` or, at the end, a `DoneEvent`.
+
+        ```python
+        for event in job.events():
+            if event.type == "output":
+                print(event.value, end="")
+        ```
+        """
         for event in self._client._events(self.id):
             if isinstance(event, DoneEvent):
                 self.raw = event.job.raw

@@ -19,10 +19,12 @@ from stokehold._errors import (
     ApiError,
     ConnectionFailed,
     FieldProblem,
+    InUse,
     StokeholdError,
     TimedOut,
     api_error_class,
 )
+from stokehold._generated.deletion import Dependent
 from stokehold._retry import Retry
 from stokehold._transfer import Body, Sink
 
@@ -131,7 +133,7 @@ def decode_error(reply: Reply) -> ApiError:
     except ValueError:
         problem = {"detail": reply.body[:_DETAIL_CHARS_MAX].decode("utf-8", "replace").strip()}
     code = str(problem.get("code") or f"http_{reply.status}")
-    return api_error_class(reply.status, code)(
+    error = api_error_class(reply.status, code)(
         str(problem.get("detail") or problem.get("title") or f"the API returned status {reply.status}"),
         status=reply.status,
         code=code,
@@ -143,6 +145,9 @@ def decode_error(reply: Reply) -> ApiError:
         ],
         retry_after_s=_retry_after_s(reply.headers.get("retry-after")),
     )
+    if isinstance(error, InUse):
+        error.dependents = tuple(Dependent.decode(each) for each in problem.get("dependents") or ())
+    return error
 
 
 def _retry_after_s(text: str | None) -> float | None:

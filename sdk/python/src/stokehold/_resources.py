@@ -52,6 +52,11 @@ class Batches(BatchRoutes):
         input_key: the key of a file in the object store.
         idempotency_key: a second call with the same key and the same lines returns the same batch.
         on_progress: called with `(sent_bytes, total_bytes)` while `lines` are sent.
+
+        ```python
+        batch = client.batches.create("embed", pathlib.Path("lines.jsonl"), deadline_s=86_400)
+        batch.wait(progress=True)
+        ```
         """
         plan = _batches.create(
             self._client._api, endpoint, lines, input_file, input_key, options, idempotency_key, on_progress
@@ -150,6 +155,10 @@ class Schedules:
         cron: five fields, or six with seconds first.
         idempotency_key: a second call with the same key and the same arguments, within a day, returns the same
             schedule.
+
+        ```python
+        client.schedules.create(cron="0 6 * * 1-5", time_zone="Europe/Berlin", endpoint="report", input={})
+        ```
         """
         plan = _schedules.create(self._client._api, cron, endpoint, input, options, idempotency_key)
         return Schedule(self._client, self._client._run(plan))
@@ -219,7 +228,10 @@ class Webhooks:
         return self._client._run(_webhooks.secret(self._client._api))
 
     def rotate_secret(self) -> WebhookSecret:
-        """Replaces the signing secret. For 24 hours, deliveries are also signed with the previous one."""
+        """Replaces the signing secret. For 24 hours, deliveries are also signed with the previous one.
+
+        The request is not repeated: a second rotation would invalidate a secret that receivers still use.
+        """
         return self._client._run(_webhooks.rotate_secret(self._client._api))
 
     def deliveries(

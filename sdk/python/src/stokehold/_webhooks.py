@@ -31,7 +31,7 @@ def secret(api: Api) -> Plan[WebhookSecret]:
 
 
 def rotate_secret(api: Api) -> Plan[WebhookSecret]:
-    return WebhookSecret.decode((yield from api.post_json(f"{PATH}/secret/rotate")))
+    return WebhookSecret.decode((yield from api.post_once(f"{PATH}/secret/rotate")))
 
 
 def delivery(api: Api, delivery_id: str) -> Plan[Delivery]:

@@ -122,7 +122,7 @@ def data(body: bytes) -> Answer:
     return lambda exchange: exchange.reply(200, body)
 
 
-def problem(status: int, code: str, detail: str, errors: Any = None, **headers: str) -> Answer:
+def problem(status: int, code: str, detail: str, errors: Any = None, dependents: Any = None, **headers: str) -> Answer:
     body = {
         "type": f"urn:stokehold:problem:{code}",
         "title": "A title",
@@ -132,6 +132,8 @@ def problem(status: int, code: str, detail: str, errors: Any = None, **headers: 
     }
     if errors is not None:
         body["errors"] = errors
+    if dependents is not None:
+        body["dependents"] = dependents
     text = json.dumps(body).encode()
     return lambda exchange: exchange.reply(
         status, text, content_type="application/problem+json", x_request_id="req-7", **headers

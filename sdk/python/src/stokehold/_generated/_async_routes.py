@@ -105,8 +105,8 @@ class AsyncEndpointRoutes:
     async def delete(self, name: str, *, dry_run: bool | None = None, force: bool | None = None) -> Deletion:
         """Deletes an endpoint and all its versions.
 
-        With `dry_run`, deletes nothing and returns what depends on it. Raises `Conflict` with the code `in_use` if
-        something does and `force` is not set. With `force`, open jobs are cancelled.
+        With `dry_run`, deletes nothing and returns what depends on it. Raises `InUse`, which has them, if something
+        does and `force` is not set. With `force`, open jobs are cancelled.
 
         name: The endpoint's name.
         dry_run: Delete nothing, and return what depends on it. Default: False.
@@ -121,8 +121,8 @@ class AsyncEndpointRoutes:
     ) -> Deletion:
         """Deletes a version of an endpoint.
 
-        With `dry_run`, deletes nothing and returns what depends on it. Raises `Conflict` with the code `in_use` if
-        something does and `force` is not set. With `force`, its open jobs are cancelled.
+        With `dry_run`, deletes nothing and returns what depends on it. Raises `InUse`, which has them, if something
+        does and `force` is not set. With `force`, its open jobs are cancelled.
 
         name: The endpoint's name.
         version: The version.
@@ -365,8 +365,8 @@ class AsyncFileRoutes:
     async def delete(self, file_id: str, *, dry_run: bool | None = None, force: bool | None = None) -> Deletion:
         """Deletes an uploaded file.
 
-        With `dry_run`, deletes nothing and returns what depends on it. Raises `Conflict` with the code `in_use` if
-        something does and `force` is not set.
+        With `dry_run`, deletes nothing and returns what depends on it. Raises `InUse`, which has them, if something
+        does and `force` is not set.
 
         file_id: The file's id.
         dry_run: Delete nothing, and return what depends on it. Default: False.
@@ -393,8 +393,8 @@ class AsyncRequirementSets:
     ) -> Deletion:
         """Deletes a set of requirements.
 
-        With `dry_run`, deletes nothing and returns what depends on it. Raises `Conflict` with the code `in_use` if
-        something does and `force` is not set.
+        With `dry_run`, deletes nothing and returns what depends on it. Raises `InUse`, which has them, if something
+        does and `force` is not set.
 
         requirement_set_id: The id of the requirements.
         dry_run: Delete nothing, and return what depends on it. Default: False.
