@@ -84,7 +84,7 @@ class AsyncJob(JobRecord):
     async def events(self) -> AsyncIterator[Event]:
         """Streams the events of the job from its start to its end. Resumes where it stopped after a lost connection.
 
-        An event is a `StateEvent`, `ProgressEvent`, `LogEvent`, `OutputEvent`, `GapEvent` or, at the end, a `DoneEvent`.
+        An event is a `StateEvent`, `ProgressEvent`, `LogEvent`, `OutputEvent`, `GapEvent` or, last, a `DoneEvent`.
 
         ```python
         async for event in job.events():

@@ -18,7 +18,7 @@ PUBLIC = """
     BadRequest Batch BatchCounts BatchEstimate BatchOptions BatchRecord BatchState BudgetUsage Cancelled Client
     Conflict ConnectionFailed Delivery DeliveryTry Dependee DependencyFailed DeployError DeployOptions DoneEvent
     Endpoint EndpointLimits EndpointRequirements EndpointRetry EndpointRunner EndpointStep EndpointWeight Event Failure
-    Feedback FeedbackStats Field FieldProblem FileInfo FileRef Forbidden GapEvent InvalidInput InvalidLine Job
+    Feedback FeedbackStats Field FieldProblem FileInfo FileRef Forbidden GapEvent InUse InvalidInput InvalidLine Job
     JobCancelled JobCost JobError JobExpired JobFailed JobFilter JobOptions JobPoisoned JobRecord JobRejected
     JobRetry JobState Limits LoadedModel LogEvent ModelOnGpu NotFound NotRetryable NothingToRetry OutOfGpuMemory
     OutputEvent PartlySubmitted Pipeline Priority Progress ProgressEvent QuotaExceeded RateLimited Rating Reference
