@@ -14,11 +14,13 @@ import json
 import multiprocessing
 import socket
 import statistics
+import sys
 import time
 import uuid
 from collections.abc import Awaitable, Callable
 
 import httpx
+
 from stokehold import AsyncClient, Client
 
 SUBMITS, ROUNDS = 2_000, 7
@@ -32,11 +34,15 @@ HEADERS = {
 RECORD = {"id": "01a2146ffd6774a2b31de94ed1d85300", "endpoint": "noop", "state": "queued", "input": PAYLOAD}
 # The size of a record of the API.
 BODY = json.dumps({**RECORD, "metadata": {f"member_{number}": None for number in range(20)}}).encode()
-RESPONSE = (
-    b"HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\nstokehold-durability: strict\r\n"
-    b"access-control-expose-headers: x-request-id,retry-after,stokehold-durability\r\naccess-control-allow-origin: *\r\n"
-    b"x-request-id: 01a2146ffd6674d7adce2fef6c26bcf5\r\ncontent-length: %d\r\ndate: Wed, 25 Nov 2026 20:40:13 GMT\r\n\r\n%b"
-) % (len(BODY), BODY)
+HEAD = """HTTP/1.1 202 Accepted
+content-type: application/json
+stokehold-durability: strict
+access-control-expose-headers: x-request-id,retry-after,stokehold-durability
+access-control-allow-origin: *
+x-request-id: 01a2146ffd6674d7adce2fef6c26bcf5
+date: Wed, 25 Nov 2026 20:40:13 GMT
+content-length:"""
+RESPONSE = f"{HEAD} {len(BODY)}\n\n".replace("\n", "\r\n").encode() + BODY
 
 
 def serve(listener: socket.socket) -> None:
@@ -62,7 +68,7 @@ def serve(listener: socket.socket) -> None:
 
 
 def show(name: str, samples_ms: list[float]) -> None:
-    print(f"{name:<32} {statistics.median(samples_ms):.3f} ms")
+    sys.stdout.write(f"{name:<32} {statistics.median(samples_ms):.3f} ms\n")
 
 
 def measure(name: str, submit: Callable[[], object]) -> None:

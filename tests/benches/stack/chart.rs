@@ -19,7 +19,7 @@ pub(crate) struct Chart<'a> {
 }
 
 const WIDTH: f64 = 760.0;
-const NAMES: f64 = 110.0;
+const NAMES: f64 = 130.0;
 /// Room for the value behind the longest bar.
 const VALUES: f64 = 80.0;
 const TOP: f64 = 64.0;
@@ -121,7 +121,7 @@ impl Chart<'_> {
         for (n, row) in self.rows.iter().enumerate() {
             let y = row_height.mul_add(n as f64, TOP);
             let middle = (row_height - GAP) / 2.0 + 4.5;
-            let class = if row.name == "stokehold" { "ours" } else { "" };
+            let class = if row.name.starts_with("stokehold") { "ours" } else { "" };
             let name = escaped(&row.name);
             let _ = write!(
                 svg,

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use crate::chart::{Chart, Row};
 use crate::measure::Figures;
 use crate::run::Run;
-use crate::table::{order, tables};
+use crate::table::{is_sdk, order, tables};
 
 const BEGIN: &str = "<!-- bench: from here to the end mark, `make bench-docs` writes -->";
 const END: &str = "<!-- bench: end -->";
@@ -42,7 +42,8 @@ fn draw(run: &Run) -> Vec<(&'static str, String)> {
     // The floor is many times faster than all others: it would make the rest unreadable.
     let rows = |values: &dyn Fn(&Figures) -> Vec<Option<f64>>| -> Vec<Row> {
         let systems = order(run).into_iter().filter(|(name, _)| *name != "raw");
-        systems.map(|(name, figures)| Row { name: name.to_owned(), values: values(figures) }).collect()
+        let rows = systems.map(|(name, figures)| Row { name: name.to_owned(), values: values(figures) });
+        rows.filter(|row| !is_sdk(&row.name) || row.values.iter().any(Option::is_some)).collect()
     };
     let parts = ["worker", "runner", "api", "redis"];
     let depths = crate::depth::DEPTHS;

@@ -2,6 +2,7 @@
 
 use crate::measure::Figures;
 use crate::run::Run;
+use crate::table::is_sdk;
 
 pub(crate) struct Gate {
     pub(crate) what: &'static str,
@@ -33,7 +34,8 @@ pub(crate) fn gates(run: &Run) -> Vec<Gate> {
     let (Some(ours), none) = (run.systems.get("stokehold"), Figures::default()) else { return vec![] };
     let raw = run.systems.get("raw").unwrap_or(&none);
     let bullmq = run.systems.get("bullmq").unwrap_or(&none);
-    let peers = || run.systems.iter().filter(|(name, _)| !matches!(name.as_str(), "stokehold" | "raw"));
+    let peers =
+        || run.systems.iter().filter(|(name, _)| !is_sdk(name) && !matches!(name.as_str(), "stokehold" | "raw"));
     let least = |values: Vec<f64>| values.into_iter().min_by(f64::total_cmp);
     let best_python =
         least(peers().filter(|(_, f)| f.about.starts_with("Python")).filter_map(|(_, f)| f.cpu_all()).collect());
@@ -42,7 +44,18 @@ pub(crate) fn gates(run: &Run) -> Vec<Gate> {
     let deep = |depth: usize| ours.depth_cpu_s_per_1000.get(&depth).copied();
     let part = |name: &str| ours.cpu_s_per_1000.get(name).copied();
     let crash = |figure: &dyn Fn(&crate::measure::Crash) -> f64| ours.crash.as_ref().map(figure);
+    let sdk = |name: &str| run.systems.get(name).unwrap_or(&none);
+    let (python, js) = (sdk("stokehold-python"), sdk("stokehold-js"));
+    let client_cpu = |f: &Figures| f.submit_cpu_s_per_1000.get("client").copied();
+    let single = |f: &Figures| ratio(f.submit_single_per_s, bullmq.submit_single_per_s);
+    let round_trip = |f: &Figures| ratio(f.rtt_ms.map(|r| r.p50), bullmq.rtt_ms.map(|r| r.p50));
     vec![
+        Gate::at_most("Python SDK, client CPU of a submit, ms", 0.15, None, client_cpu(python)),
+        Gate::at_least("Python SDK, submit, one by one: of BullMQ's rate", 1.0, None, single(python)),
+        Gate::at_most("Python SDK, round trip p50: of BullMQ's", 1.0, None, round_trip(python)),
+        Gate::at_most("JavaScript SDK, client CPU of a submit, ms", 0.15, None, client_cpu(js)),
+        Gate::at_least("JavaScript SDK, submit, one by one: of BullMQ's rate", 1.0, None, single(js)),
+        Gate::at_most("JavaScript SDK, round trip p50: of BullMQ's", 1.0, None, round_trip(js)),
         Gate::at_least(
             "submit, one by one: of the raw loop's rate",
             0.4,

@@ -1,4 +1,4 @@
-//! The systems to measure: Stokehold, the raw loop, and a folder per peer under `lab/peers`.
+//! The systems to measure: Stokehold through three clients, the raw loop, and a folder per peer under `lab/peers`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ pub(crate) struct Spec {
     pub(crate) about: String,
     /// Whether it guarantees to run every job: the raw loop does not.
     pub(crate) recovers: bool,
+    /// Whether it is another system with a different client, of which only the submits and round trips are measured.
+    pub(crate) client_only: bool,
 }
 
 pub(crate) enum Kind {
@@ -47,10 +49,16 @@ struct Manifest {
     drain_jobs: usize,
 }
 
-/// Stokehold, the floor, then the peers by name.
+/// Stokehold, through HTTP alone and through its SDKs, the floor, then the peers by name.
 pub(crate) fn all() -> anyhow::Result<Vec<Spec>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/peers");
-    let mut specs = vec![stokehold()?, raw()?];
+    let python = std::env::var("STOKE_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let mut specs = vec![
+        stokehold("stokehold", "over HTTP, Python handlers", own("stokehold-client")?),
+        stokehold("stokehold-python", "the Python SDK", sdk(&root, [&python, "client.py"])),
+        stokehold("stokehold-js", "the JavaScript SDK", sdk(&root, ["node", "client.mjs"])),
+        raw()?,
+    ];
     let mut folders: Vec<PathBuf> =
         fs::read_dir(&root)?.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<_>>()?;
     folders.retain(|folder| folder.join("peer.toml").exists());
@@ -88,6 +96,7 @@ fn peer(root: &Path, folder: &Path) -> anyhow::Result<Spec> {
         open: manifest.open.clone(),
         drain_jobs: manifest.drain_jobs,
         recovers: true,
+        client_only: false,
         name,
     })
 }
@@ -117,16 +126,23 @@ fn command(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-fn stokehold() -> anyhow::Result<Spec> {
-    Ok(Spec {
-        name: "stokehold".to_owned(),
+/// A program of an SDK.
+fn sdk(root: &Path, words: [&str; 2]) -> Program {
+    let env = vec![("PYTHONPATH".to_owned(), root.join("lib").display().to_string())];
+    Program { words: command(&words), dir: root.join("stokehold"), env }
+}
+
+fn stokehold(name: &str, about: &str, client: Program) -> Spec {
+    Spec {
+        name: name.to_owned(),
         kind: Kind::Stokehold,
-        client: own("stokehold-client")?,
+        client,
         open: vec![command(&["HGET", "{stoke:0}:open", "t:default"])],
         drain_jobs: 20_000,
-        about: "over HTTP, Python handlers".to_owned(),
+        about: about.to_owned(),
         recovers: true,
-    })
+        client_only: name != "stokehold",
+    }
 }
 
 fn raw() -> anyhow::Result<Spec> {
@@ -138,5 +154,6 @@ fn raw() -> anyhow::Result<Spec> {
         drain_jobs: 100_000,
         about: "a Rust loop over a Redis stream: no promises, no handler".to_owned(),
         recovers: false,
+        client_only: false,
     })
 }

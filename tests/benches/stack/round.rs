@@ -31,7 +31,7 @@ async fn run(spec: &Spec, options: &Options, figures: &mut Figures) -> anyhow::R
     if options.part("submit") {
         submit(&mut system, figures).await?;
     }
-    if options.part("drain") {
+    if options.part("drain") && !spec.client_only {
         drain(&mut system, spec.drain_jobs, figures).await?;
         system.start_worker().await?;
         system.warm_up().await?;

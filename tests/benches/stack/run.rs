@@ -69,6 +69,7 @@ pub(crate) async fn measure(specs: &[Spec], options: &Options) -> Run {
 
 fn applies(part: &str, spec: &Spec) -> bool {
     match part {
+        _ if spec.client_only => false,
         "crash" => spec.recovers,
         "width" => matches!(spec.kind, Kind::Stokehold),
         _ => true,

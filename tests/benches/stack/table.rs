@@ -10,15 +10,21 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// The order of the systems: Stokehold, the peers, the floor.
+/// The order of the systems: Stokehold, its SDKs, the peers, the floor.
 pub(crate) fn order(run: &Run) -> Vec<(&str, &Figures)> {
     let mut systems: Vec<(&str, &Figures)> = run.systems.iter().map(|(name, f)| (name.as_str(), f)).collect();
     systems.sort_by_key(|(name, _)| match *name {
         "stokehold" => 0,
-        "raw" => 2,
-        _ => 1,
+        name if is_sdk(name) => 1,
+        "raw" => 3,
+        _ => 2,
     });
     systems
+}
+
+/// Whether a row is Stokehold through an SDK. Only a client's part is measured there.
+pub(crate) fn is_sdk(name: &str) -> bool {
+    name.starts_with("stokehold-")
 }
 
 pub(crate) fn tables(run: &Run) -> Vec<Table> {
@@ -26,7 +32,7 @@ pub(crate) fn tables(run: &Run) -> Vec<Table> {
         systems(
             run,
             "Submit, jobs/s",
-            &["one by one", "64 at a time", "bulk", "server CPU s/1,000, one by one"],
+            &["one by one", "64 at a time", "bulk", "server CPU s/1,000, one by one", "client CPU"],
             |f| {
                 let server = f.submit_cpu_s_per_1000.iter().filter(|(part, _)| *part != "client").map(|(_, cpu)| cpu);
                 let server: Option<f64> = (!f.submit_cpu_s_per_1000.is_empty()).then(|| server.sum());
@@ -35,6 +41,7 @@ pub(crate) fn tables(run: &Run) -> Vec<Table> {
                     number(f.submit_concurrent_per_s, 0),
                     number(f.submit_bulk_per_s, 0),
                     number(server, 3),
+                    number(f.submit_cpu_s_per_1000.get("client").copied(), 3),
                 ]
             },
         ),
@@ -95,7 +102,10 @@ pub(crate) fn tables(run: &Run) -> Vec<Table> {
 fn systems(run: &Run, title: &'static str, columns: &[&str], of: impl Fn(&Figures) -> Vec<String>) -> Table {
     let mut rows = vec![[&[""], columns].concat().iter().map(|&cell| cell.to_owned()).collect()];
     for (name, figures) in order(run) {
-        rows.push([vec![name.to_owned()], of(figures)].concat());
+        let cells = of(figures);
+        if !is_sdk(name) || cells.iter().any(|cell| cell != "-") {
+            rows.push([vec![name.to_owned()], cells].concat());
+        }
     }
     Table { title, rows }
 }
@@ -106,7 +116,7 @@ fn depth(run: &Run) -> Table {
     head.extend(depths.iter().map(|&depth| format!("{} queued", thousands(depth as f64, 0))));
     head.extend(depths.iter().map(|&depth| format!("CPU at {}", thousands(depth as f64, 0))));
     let mut rows = vec![head];
-    for (name, figures) in order(run) {
+    for (name, figures) in order(run).into_iter().filter(|(name, _)| !is_sdk(name)) {
         let mut row = vec![name.to_owned()];
         row.extend(depths.iter().map(|depth| number(figures.depth_drain_per_s.get(depth).copied(), 0)));
         row.extend(depths.iter().map(|depth| number(figures.depth_cpu_s_per_1000.get(depth).copied(), 4)));
