@@ -332,7 +332,7 @@ hostile-tests: stoke redis $(WHEEL) $(CLIENT) $(BWRAP) $(CHROMIUM) ## Attack a s
 # No Grafana is run: its boards are read as it would, and what they ask is asked of a real Prometheus.
 monitoring: stoke redis $(WHEEL) $(PROMETHEUS) ## Try the alerts, and every query of the boards on a scraped stack
 	$(TEST) -p stokehold-tests --test monitoring
-test-dashboard: $(DASHBOARD) stoke $(WHEEL) $(CHROMIUM) ## Try the dashboard in Chromium, against a stack that is filled (ONLY= a file or title)
+test-dashboard: $(DASHBOARD) stoke $(WHEEL) $(CLIENT) sdk/js/dist/.built $(CHROMIUM) ## Try the dashboard in Chromium, against a stack that is filled (ONLY= a file or title)
 	@cd api/dashboard && npm run --silent test -- $(ONLY)
 
 recording: stoke redis $(WHEEL) $(CLIENT) ## Record the picture of the README from a real run

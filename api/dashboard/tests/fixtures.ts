@@ -18,7 +18,7 @@ const DIST = process.env["STOKE_DASHBOARD_DIST"];
 
 async function serveDist(context: BrowserContext): Promise<void> {
   if (!DIST) return;
-  await context.route("**/dashboard/**", async (route) => {
+  await context.route((url) => /^\/dashboard(\/|$)/.test(url.pathname), async (route) => {
     const path = join(DIST, new URL(route.request().url()).pathname.slice("/dashboard/".length));
     const file = existsSync(path) && statSync(path).isFile() ? path : join(DIST, "index.html");
     // The headers stay those of the API, its content security policy among them.

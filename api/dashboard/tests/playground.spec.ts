@@ -1,6 +1,6 @@
 // The playground of an endpoint: its form, a run of it, and the same call in other languages.
 import { execFile } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
@@ -186,6 +186,14 @@ for (const [size, viewport] of Object.entries(SIZES)) {
   });
 }
 
+/** A folder for snippets to run in, with the JavaScript SDK. */
+function workplace(): string {
+  const folder = mkdtempSync(join(tmpdir(), "stokehold-snippets-"));
+  mkdirSync(join(folder, "node_modules"));
+  symlinkSync(resolve(import.meta.dirname, "../../../sdk/js"), join(folder, "node_modules", "stokehold"));
+  return folder;
+}
+
 /** What a snippet prints when a shell, Python or Node runs it. */
 async function runs(page: Page, language: string, folder: string): Promise<string> {
   await page.getByRole("tab", { name: language, exact: true }).click();
@@ -193,6 +201,7 @@ async function runs(page: Page, language: string, folder: string): Promise<strin
   expect(text).not.toContain(stack.api.token);
   const env = { PATH: `${resolve(process.env["STOKE_BIN"] ?? resolve(import.meta.dirname, "../../../target/debug/stoke"), "..")}:${process.env["PATH"]}`, HOME: folder, STOKE_TOKEN: stack.api.token };
   const options = { cwd: folder, env, timeout: SNIPPET_MS };
+  if (language === "JavaScript") return (await run(process.execPath, ["--input-type=module", "-e", text], options)).stdout;
   if (language === "Python") return (await run(process.env["STOKE_TEST_PYTHON"] ?? "python3", ["-c", text], options)).stdout;
   return (await run("bash", ["-euo", "pipefail", "-c", text], options)).stdout;
 }
@@ -203,9 +212,9 @@ test("each snippet runs as it is shown, with the inputs of the form", async ({ p
   const prompt = 'it\'s "quoted" \\ and $HOME `id` ünï\nsecond line';
   await page.getByLabel(/^prompt/).fill(prompt);
   await page.getByLabel(/^is_framed/).check();
-  const folder = mkdtempSync(join(tmpdir(), "stokehold-snippets-"));
+  const folder = workplace();
   try {
-    for (const language of ["Python", "curl", "CLI"]) {
+    for (const language of ["Python", "JavaScript", "curl", "CLI"]) {
       await runs(page, language, folder);
       const { jobs } = await stack.api.ask<Schemas["JobList"]>("/v1/jobs?endpoint=poster&limit=1");
       const job = await stack.api.ended(jobs[0]?.id ?? "");
@@ -230,10 +239,10 @@ test("a file is dropped, uploaded and read, and each snippet uploads it too", as
   await state(page, "Job succeeded");
   await expect(page.getByLabel("The result")).toContainText('"bytes": 12');
   await expect(page.getByLabel("The result")).toContainText(".txt");
-  const folder = mkdtempSync(join(tmpdir(), "stokehold-snippets-"));
+  const folder = workplace();
   try {
     writeFileSync(join(folder, name), "thirteen bytes");
-    for (const language of ["Python", "curl", "CLI"]) expect(await runs(page, language, folder), language).toMatch(/['"]bytes['"]: ?14/);
+    for (const language of ["Python", "JavaScript", "curl", "CLI"]) expect(await runs(page, language, folder), language).toMatch(/\bbytes['"]?: ?14/);
   } finally {
     rmSync(folder, { recursive: true });
   }
