@@ -456,7 +456,7 @@ bench: $(RELEASE_WHEEL) $(CLIENT) sdk/js/dist/.built $(PEERS) $(BULLMQ) redis ##
 	cargo build --locked --release -p stokehold-cli
 	BENCH_JSON=$(if $(BENCH_JSON),$(abspath $(BENCH_JSON))) cargo bench --locked -p stokehold-tests --bench stack
 
-bench-docs: ## Write docs/explanation/benchmarks.md and its charts from BENCH_JSON=path
+bench-docs: ## Write docs/BENCHMARKS.md and its charts from BENCH_JSON=path
 	BENCH_JSON=$(abspath $(BENCH_JSON)) cargo bench --locked -p stokehold-tests --bench stack -- docs
 
 profile: $(RELEASE_WHEEL) $(INFERNO) redis ## Record flame graphs of a submit and a drain into docs/assets/benchmarks (needs perf)

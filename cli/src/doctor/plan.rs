@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-/// Measurements of the queue's test `what_a_job_takes` on Redis 7.0 with deploy/redis.conf; see docs/explanation/benchmarks.md.
+/// Measurements of the queue's test `what_a_job_takes` on Redis 7.0 with deploy/redis.conf; see docs/BENCHMARKS.md.
 mod measured {
     /// Memory of a queued job, without its payload, bytes.
     pub(super) const QUEUED_BYTES: f64 = 245.0;

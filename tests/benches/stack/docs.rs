@@ -17,7 +17,7 @@ const END: &str = "<!-- bench: end -->";
 /// The longest line of Markdown that `tests/tidy/markdown.py` accepts.
 const COLUMNS: usize = 100;
 
-/// Writes the charts into `docs/assets/benchmarks`, and the tables between the marks of `docs/explanation/benchmarks.md`.
+/// Writes the charts into `docs/assets/benchmarks`, and the tables between the marks of `docs/BENCHMARKS.md`.
 pub(crate) fn write(json: &Path) -> anyhow::Result<()> {
     let text = fs::read_to_string(json).with_context(|| format!("cannot read {}", json.display()))?;
     let run: Run = serde_json::from_str(&text)?;
@@ -29,10 +29,10 @@ pub(crate) fn write(json: &Path) -> anyhow::Result<()> {
         fs::write(charts.join(format!("{name}.svg")), svg)?;
         names.push(name);
     }
-    let page = docs.join("explanation/benchmarks.md");
+    let page = docs.join("BENCHMARKS.md");
     let text = fs::read_to_string(&page)?;
-    let (before, rest) = text.split_once(BEGIN).context("docs/explanation/benchmarks.md has lost its first mark")?;
-    let (_, after) = rest.split_once(END).context("docs/explanation/benchmarks.md has lost its end mark")?;
+    let (before, rest) = text.split_once(BEGIN).context("docs/BENCHMARKS.md has lost its first mark")?;
+    let (_, after) = rest.split_once(END).context("docs/BENCHMARKS.md has lost its end mark")?;
     fs::write(&page, format!("{before}{BEGIN}\n\n{}{END}{after}", section(&run, &names)))?;
     println!("{}: the section between the marks, and {} charts", page.display(), names.len());
     Ok(())
@@ -106,7 +106,7 @@ fn section(run: &Run, charts: &[&str]) -> String {
     let systems: Vec<String> = order(run).iter().map(|(name, figures)| format!("{name} ({})", figures.about)).collect();
     let _ = writeln!(text, "{}", paragraph("", &format!("{}.", systems.join("; "))));
     for chart in charts {
-        let _ = writeln!(text, "![{chart}](../assets/benchmarks/{chart}.svg)\n");
+        let _ = writeln!(text, "![{chart}](assets/benchmarks/{chart}.svg)\n");
     }
     for table in tables(run) {
         let _ = writeln!(text, "### {}\n", table.title);

@@ -1,4 +1,4 @@
-//! Redis memory and CPU per job: the constants of `stoke doctor --plan`. Run alone; docs/explanation/benchmarks.md has the command
+//! Redis memory and CPU per job: the constants of `stoke doctor --plan`. Run alone; docs/BENCHMARKS.md has the command
 //! and the results.
 
 use futures::future::join_all;

@@ -1,4 +1,4 @@
-//! Time of each script inside Redis, from its slow log. docs/explanation/benchmarks.md has the command and the figures.
+//! Time of each script inside Redis, from its slow log. docs/BENCHMARKS.md has the command and the figures.
 
 use std::collections::BTreeMap;
 
