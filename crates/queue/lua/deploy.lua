@@ -3,10 +3,12 @@
 -- version that gets new jobs.
 -- KEYS  1 versions HASH (number -> version JSON, empty once deleted) |
 --       2 endpoints HASH (name -> pointer, as `Traffic` reads it) |
---       3 deleted HASH (name -> number of its deleted versions)
+--       3 deleted HASH (name -> number of its deleted versions) | 4 sweeps HASH of the tenant (sweep_claim.lua)
 -- ARGV  1 name | 2 created_ms | 3 spec JSON, an object | 4 percent | 5 max versions, deleted ones excluded |
---       6 max names, deleted ones included
--- Reply {pointer, version JSON, "new" | "same"} | {"", "", "versions" | "names"} the limit is reached
+--       6 max names, deleted ones included | 7 "swept" of KEYS 4 before its objects were found stored ("" = they were
+--       not looked for) | then its objects
+-- Reply {pointer, version JSON, "new" | "same"} | {"", "", "versions" | "names"} the limit is reached |
+--       {"", "", "swept"} objects are or were being deleted: look for them again
 local pointer = redis.call('HGET', KEYS[2], ARGV[1])
 local current, canary, percent, previous = string.match(pointer or '', '^(%d+) ?(%d*) ?(%d*) ?(%d*)$')
 if percent == '' then canary, previous = '', canary end
@@ -31,6 +33,14 @@ for _, number in ipairs({canary or '', current or ''}) do
   if stored and string.sub(stored, -(#ARGV[3] - 1)) == string.sub(ARGV[3], 2) then
     point_at(number)
     return {pointer, stored, 'same'}
+  end
+end
+if ARGV[7] ~= '' then
+  if ARGV[7] ~= (redis.call('HGET', KEYS[4], 'swept') or '0') then return {'', '', 'swept'} end
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  for n = 8, #ARGV do
+    if tonumber(redis.call('HGET', KEYS[4], ARGV[n]) or 0) > now then return {'', '', 'swept'} end
   end
 end
 local made = redis.call('HLEN', KEYS[1])

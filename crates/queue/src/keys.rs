@@ -13,7 +13,7 @@
 //! | `:fair:<priority>:<class>` | HASH | the class queue's virtual time `:now`, and virtual starts of tenants that became inactive ahead of it | while the class queue is not empty |
 //! | `:tags:<priority>` | ZSET | classes with ready jobs, by virtual start | while not empty |
 //! | `:passed` | HASH | starts since a lower priority had one | while lower work waits |
-//! | `:cost` | HASH | expected run of `<tenant>:<endpoint>`, ms | unlimited |
+//! | `:cost` | HASH | expected run of `<tenant>:<endpoint>`, ms | until the endpoint is deleted |
 //! | `:flow` | HASH | jobs that were submitted, started, started late and run, by lane, or by endpoint and kind of GPU (flow.rs); only grows | unlimited |
 //! | `:spent:<day>` | HASH | costs of attempts that ended on a day (UTC, since 1970), by tenant, endpoint, batch and instance (costs/spent.rs) | 401 days |
 //! | `:spent:<day>:gates` | HASH | costs of attempts that ended on a day, by limit scope, micro-dollars | 3 days |
@@ -75,10 +75,13 @@
 //! A limit scope is `t:<tenant>`, `e:<tenant>:<endpoint>` or `k:<tenant>:<concurrency key>`. A lane is named
 //! `<priority digit>:<class>:<tenant>:<endpoint>`. The registry has a root of its own, `{prefix:registry}`.
 
+mod lane;
+
 use sha2::{Digest, Sha256};
 
 use crate::id::JobId;
-use crate::job::{JobSpec, Priority};
+pub use lane::lane;
+pub(crate) use lane::parse_lane;
 
 /// Lifetime of an idempotency key (P2).
 pub(crate) const IDEMPOTENCY_TTL_MS: u64 = 24 * 60 * 60 * 1000;
@@ -225,12 +228,15 @@ impl Keys {
         format!("{}:running", self.root)
     }
 
-    /// Due webhook deliveries.
+    /// Expected run times.
+    pub(crate) fn cost(&self) -> String {
+        format!("{}:cost", self.root)
+    }
+
     pub(crate) fn hooks(&self) -> String {
         format!("{}:hooks", self.root)
     }
 
-    /// Traces to export.
     pub(crate) fn traces(&self) -> String {
         format!("{}:traces", self.root)
     }
@@ -272,34 +278,12 @@ impl Keys {
     }
 }
 
-/// The lane of a job.
-#[must_use]
-pub fn lane(spec: &JobSpec) -> String {
-    format!("{}:{}:{}:{}", spec.priority.digit(), spec.class(), spec.tenant, spec.endpoint)
-}
-
-/// Splits the name of a lane into priority, class, tenant and endpoint.
-pub(crate) fn parse_lane(lane: &str) -> Option<(Priority, u32, &str, &str)> {
-    let mut parts = lane.splitn(4, ':');
-    let digit: u8 = parts.next()?.parse().ok()?;
-    let priority = Priority::ALL.into_iter().find(|priority| priority.digit() == digit)?;
-    Some((priority, parts.next()?.parse().ok()?, parts.next()?, parts.next()?))
-}
-
 /// An idempotency key as part of a Redis key: hashed, so that its length and characters are bounded.
 pub(crate) fn idempotency(key: &str) -> String {
     hex::encode(&Sha256::digest(key.as_bytes())[..16])
 }
 
 /// The registry's keys.
-///
-/// Global: one HASH of tokens; one ZSET and STRINGs of workers; STRINGs of the jobs that arrived and ran in each hour
-/// of the last day; one HASH each of the leading autoscaler, the rented instances, their bills, the drained workers and
-/// the hosts in cooldown; one HASH of every tenant's shard and of the number of shards.
-///
-/// Per tenant: one HASH of current versions, one per endpoint of all its versions, and one of the ratings of results,
-/// with a STRING for each rated job that holds its counted part for 90 days; one HASH of the webhook secret's
-/// generation, never a secret; a HASH of the tenant, and a STREAM of its changes.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryKeys {
     root: String,
@@ -324,8 +308,7 @@ impl RegistryKeys {
         format!("{}:shards", self.root)
     }
 
-    /// STRING: the backup that is being restored, from the first key to the last. Nothing may start on a half-restored
-    /// queue.
+    /// STRING: the backup that is being restored. Nothing may start on a half-restored queue.
     pub(crate) fn restoring(&self) -> String {
         format!("{}:restoring", self.root)
     }
@@ -348,8 +331,7 @@ impl RegistryKeys {
         format!("{}:tenants", self.root)
     }
 
-    /// HASH: a tenant: when it was created and disabled, Unix milliseconds, and its limits that the API enforces
-    /// (tenants.rs).
+    /// HASH: a tenant: when it was created and disabled, Unix ms, and its limits that the API enforces (tenants.rs).
     pub(crate) fn tenant(&self, name: &str) -> String {
         format!("{}:tenant:{name}", self.root)
     }
@@ -364,8 +346,7 @@ impl RegistryKeys {
         format!("{}:changes", self.root)
     }
 
-    /// STREAM: the changes of a tenant, about the last 10,000 of 400 days; without one, of all tenants, the last
-    /// 50,000.
+    /// STREAM: the changes of a tenant, about the last 10,000 of 400 days; without one, of all, the last 50,000.
     pub(crate) fn audit(&self, tenant: Option<&str>) -> String {
         match tenant {
             Some(tenant) => format!("{}:audit:{tenant}", self.root),
@@ -496,5 +477,19 @@ impl RegistryKeys {
     /// HASH: an endpoint's versions, JSON by number; empty once deleted.
     pub(crate) fn versions(&self, tenant: &str, name: &str) -> String {
         format!("{}:versions:{tenant}:{name}", self.root)
+    }
+    /// HASH: deletions of the last minutes, JSON by id (registry/deletions.rs).
+    pub(crate) fn deletions(&self) -> String {
+        format!("{}:deletions", self.root)
+    }
+
+    /// ZSET: objects of deleted versions, `<tenant>/<kind>/<SHA-256>`, by the time to check them, Unix milliseconds.
+    pub(crate) fn orphans(&self) -> String {
+        format!("{}:orphans", self.root)
+    }
+
+    /// HASH: a tenant's objects that are being deleted, to until when; `swept`: how often objects were deleted.
+    pub(crate) fn sweeps(&self, tenant: &str) -> String {
+        format!("{}:sweeps:{tenant}", self.root)
     }
 }

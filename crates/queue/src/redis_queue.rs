@@ -6,6 +6,7 @@ mod health;
 mod holdings;
 mod limits;
 mod lists;
+mod open_jobs;
 #[cfg(feature = "mutants")]
 mod planted;
 mod verbs;
@@ -36,6 +37,7 @@ pub use config::RedisConfig;
 pub use health::Health;
 pub use holdings::Holding;
 pub(crate) use lists::index_entry;
+pub use open_jobs::OpenJobs;
 
 /// The queue in Redis. Clones share one connection.
 #[derive(Clone)]

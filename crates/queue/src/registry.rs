@@ -2,6 +2,7 @@
 
 mod audit;
 mod bills;
+mod deletions;
 mod endpoints;
 mod evictions;
 mod machines;
@@ -25,6 +26,7 @@ use crate::requirements::{Offer, SandboxLevel, Trust};
 use crate::scripts;
 
 pub use self::audit::{Actor, AuditPage, Change, ChangeEnd, KeptChange, Which};
+pub use self::deletions::{Claim, Deletion};
 use self::endpoints::parsed as parsed_traffic;
 pub use self::endpoints::{Deployed, ENDPOINTS_MAX, TrafficSet, Undeployed, VERSIONS_MAX};
 pub use self::evictions::Eviction;
@@ -149,12 +151,12 @@ impl Registry {
     }
 
     /// Stores the GPU memory that a version was observed to need on a GPU model, MiB. The largest observed value is
-    /// kept.
+    /// kept. Nothing is stored for a deleted version.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn learn(&self, tenant: &str, name: &str, version: u32, gpu: &str, need_mib: u64) -> Result<(), Error> {
-        let mut call = scripts::LEARN.call(&[&self.keys.needs(tenant, name)]);
+        let mut call = scripts::LEARN.call(&[&self.keys.needs(tenant, name), &self.keys.versions(tenant, name)]);
         call.arg(format!("{version} {gpu}")).arg(need_mib).arg(NEEDS_MAX);
         let _: Vec<String> = self.connection.eval(&scripts::LEARN, &call).await?;
         Ok(())

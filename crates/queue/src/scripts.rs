@@ -104,6 +104,9 @@ scripts! {
     CHANGE_END "change_end";
     DEPLOY "deploy";
     UNDEPLOY "undeploy";
+    SWEEP_CLAIM "sweep_claim";
+    SWEEP_END "sweep_end";
+    SWEEP_KEEP "sweep_keep";
     TRAFFIC "traffic";
     SECRET_SWAP "secret_swap";
     LEARN "learn";

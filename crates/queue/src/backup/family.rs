@@ -89,7 +89,7 @@ const SHARD: [Family; 63] = [
 ];
 
 /// Families below the registry's root.
-const REGISTRY: [Family; 37] = [
+const REGISTRY: [Family; 40] = [
     ("homes", "tenants", Fate::Record),
     ("tenants", "lists", Fate::Place),
     ("tenant", "tenants", Fate::Record),
@@ -111,6 +111,9 @@ const REGISTRY: [Family; 37] = [
     ("versions", "endpoint versions", Fate::Record),
     ("deleted", "endpoints", Fate::Record),
     ("floors", "endpoints", Fate::Record),
+    ("deletions", "endpoints", Fate::Place),
+    ("orphans", "endpoints", Fate::Place),
+    ("sweeps", "endpoints", Fate::Place),
     ("needs", "figures", Fate::Place),
     ("forgotten", "figures", Fate::Moment),
     ("demands", "endpoints", Fate::Record),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use redis::AsyncCommands;
 
+use super::deletions::{self, Deletion};
 use super::{LIST_MAX, Registry, from_json, readable, to_json};
 use crate::clock::now_ms;
 use crate::endpoint::{EndpointSpec, EndpointVersion, Traffic};
@@ -23,6 +24,9 @@ const DELETED_BYTES: u64 = 64;
 
 /// Number of endpoints whose versions are measured per round trip.
 const MEASURED_AT_ONCE: usize = 500;
+
+/// Number of endpoints whose versions are read per round trip.
+const READ_AT_ONCE: usize = 20;
 
 /// Maximum number of endpoints that stay loaded without jobs: their placement is computed every second.
 const FLOORS_MAX: usize = 1_000;
@@ -54,13 +58,15 @@ pub enum Deployed {
     TooManyVersions,
     /// The tenant has [`ENDPOINTS_MAX`] endpoint names already, and this is a new one.
     TooManyNames,
+    /// Objects of the tenant were deleted since the caller found those of the version. Look for them again.
+    Swept,
 }
 
 /// The outcome of a deletion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undeployed {
-    /// Number of versions that were deleted.
-    Done(u64),
+    /// The deletion, and the objects that the deleted versions named, `<kind>/<SHA-256>`.
+    Done(Deletion, Vec<String>),
     /// The endpoint does not exist.
     UnknownEndpoint,
     /// The endpoint has no such version.
@@ -88,15 +94,42 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`]: the outcome is unknown; retry.
     pub async fn deploy(&self, tenant: &str, name: &str, spec: EndpointSpec, percent: u32) -> Result<Deployed, Error> {
+        self.deploy_stored(tenant, name, spec, percent, None).await
+    }
+
+    /// Like [`Registry::deploy`], for a caller that has found the objects of the version in the object store after it
+    /// read `swept` ([`Registry::swept`]): adds no version whose objects may have been deleted since.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: the outcome is unknown; retry.
+    pub async fn deploy_stored(
+        &self,
+        tenant: &str,
+        name: &str,
+        spec: EndpointSpec,
+        percent: u32,
+        swept: Option<u64>,
+    ) -> Result<Deployed, Error> {
+        let objects = deletions::objects_of(&spec);
         let spec = to_json("deploy", &spec)?;
-        let keys = [&self.keys.versions(tenant, name), &self.keys.endpoints(tenant), &self.keys.deleted(tenant)];
+        let keys = [
+            &self.keys.versions(tenant, name),
+            &self.keys.endpoints(tenant),
+            &self.keys.deleted(tenant),
+            &self.keys.sweeps(tenant),
+        ];
         let mut call = scripts::DEPLOY.call(&keys.map(String::as_str));
         call.arg(name).arg(now_ms()).arg(spec).arg(percent).arg(VERSIONS_MAX).arg(ENDPOINTS_MAX);
+        call.arg(swept.map_or_else(String::new, |swept| swept.to_string()));
+        for (object, _) in objects {
+            call.arg(object);
+        }
         let (pointer, version, outcome): (String, String, String) =
             self.connection.eval(&scripts::DEPLOY, &call).await?;
         match outcome.as_str() {
             "versions" => Ok(Deployed::TooManyVersions),
             "names" => Ok(Deployed::TooManyNames),
+            "swept" => Ok(Deployed::Swept),
             outcome => Ok(Deployed::Done {
                 version: Box::new(from_json("deploy", &version)?),
                 traffic: parsed(&pointer)?,
@@ -105,9 +138,9 @@ impl Registry {
         }
     }
 
-    /// Deletes a version without traffic; without `version`, the endpoint with all its versions and its setting to stay
-    /// loaded. The numbers of deleted versions are not reused. Jobs that were submitted to a deleted version cannot run
-    /// any more.
+    /// Deletes a version without traffic; without `version`, the endpoint with all its versions, its setting to stay
+    /// loaded and its learned memory needs. The numbers of deleted versions are not reused. Jobs that were submitted to
+    /// a deleted version cannot run any more: the deletion is recorded until they have been ended.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: the outcome is unknown; a retry may report that it no longer exists.
@@ -118,15 +151,21 @@ impl Registry {
             &self.keys.deleted(tenant),
             &self.keys.floors(),
             &self.keys.needs(tenant, name),
+            &self.keys.deletions(),
+            &self.keys.orphans(),
         ];
         let mut call = scripts::UNDEPLOY.call(&keys.map(String::as_str));
         call.arg(tenant).arg(name).arg(version.map_or_else(String::new, |version| version.to_string()));
-        let (outcome, deleted): (String, u64) = self.connection.eval(&scripts::UNDEPLOY, &call).await?;
-        Ok(match outcome.as_str() {
-            "ok" => Undeployed::Done(deleted),
-            "has_traffic" => Undeployed::HasTraffic,
-            "unknown_version" => Undeployed::UnknownVersion,
-            _ => Undeployed::UnknownEndpoint,
+        let mut reply: Vec<String> = self.connection.eval(&scripts::UNDEPLOY, &call).await?;
+        Ok(match reply.first().map(String::as_str) {
+            Some("ok") if reply.len() > 1 => {
+                let objects = reply.split_off(2);
+                Undeployed::Done(from_json("delete an endpoint", &reply[1])?, objects)
+            }
+            Some("has_traffic") => Undeployed::HasTraffic,
+            Some("unknown_version") => Undeployed::UnknownVersion,
+            Some("unknown_endpoint") => Undeployed::UnknownEndpoint,
+            _ => return Err(scripts::unexpected(&scripts::UNDEPLOY, &reply)),
         })
     }
 
@@ -233,6 +272,28 @@ impl Registry {
             texts.iter().filter(|text| !text.is_empty()).filter_map(|text| readable("list versions", text)).collect();
         versions.sort_by_key(|version| std::cmp::Reverse(version.version));
         Ok(versions)
+    }
+
+    /// Passes the name of the endpoint and the record of every version of a tenant to `read`, a few endpoints at a time.
+    pub(super) async fn read_versions(
+        &self,
+        tenant: &str,
+        step: &'static str,
+        mut read: impl FnMut(&str, &str) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut redis = self.connection.long();
+        let names: Vec<String> = redis.hkeys(self.keys.endpoints(tenant)).await.map_err(Error::redis(step))?;
+        for names in names.chunks(READ_AT_ONCE) {
+            let mut pipe = redis::pipe();
+            for name in names {
+                pipe.hvals(self.keys.versions(tenant, name));
+            }
+            let texts: Vec<Vec<String>> = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
+            for (name, texts) in names.iter().zip(&texts) {
+                texts.iter().filter(|text| !text.is_empty()).try_for_each(|text| read(name, text))?;
+            }
+        }
+        Ok(())
     }
 
     /// Size of the versions of all of a tenant's endpoints, including deleted ones, bytes.

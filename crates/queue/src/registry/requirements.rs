@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use redis::AsyncCommands;
+use serde::Deserialize;
 
 use super::{LIST_MAX, Registry, parsed_traffic, readable, to_json};
 use crate::endpoint::EndpointVersion;
@@ -101,6 +102,56 @@ impl Registry {
             }
         }
         Ok(all)
+    }
+
+    /// The requirement sets that count toward a tenant's limit, by number.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn requirements_of(&self, tenant: &str) -> Result<BTreeMap<u32, Requirements>, Error> {
+        let own: Vec<u32> = self
+            .connection
+            .redis()
+            .smembers(format!("{}:{tenant}", self.keys.demands_of()))
+            .await
+            .map_err(Error::redis("read the requirement sets of a tenant"))?;
+        let mut all = self.demands().await?;
+        all.retain(|number, _| own.contains(number));
+        Ok(all)
+    }
+
+    /// The requirements of each version of a tenant, as `name@version`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn requirements_by_version(&self, tenant: &str) -> Result<Vec<(String, Requirements)>, Error> {
+        #[derive(Deserialize)]
+        struct Requiring {
+            version: u32,
+            #[serde(default)]
+            demands: Requirements,
+        }
+        let (step, mut found) = ("read the requirements of versions", Vec::new());
+        let read = |name: &str, text: &str| {
+            let requiring: Option<Requiring> = readable(step, text);
+            found.extend(requiring.map(|one| (name.to_owned(), one.version, one.demands)));
+            Ok(())
+        };
+        self.read_versions(tenant, step, read).await?;
+        found.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+        Ok(found.into_iter().map(|(name, version, demands)| (format!("{name}@{version}"), demands)).collect())
+    }
+
+    /// Ends a tenant's use of a requirement set, until a submit or a deploy needs the set again. The set keeps its
+    /// number until the use has been idle as long as any other ([`Registry::free_requirements`]): replicas may submit
+    /// jobs with the number for a minute.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: safe to retry.
+    pub async fn drop_requirements(&self, tenant: &str, number: u32) -> Result<(), Error> {
+        let own = format!("{}:{tenant}", self.keys.demands_of());
+        let removed = self.connection.redis().srem(own, number).await;
+        removed.map_err(Error::redis("delete a requirement set"))
     }
 
     /// The uses that have not been recorded again for `idle_ms`, at most 1,000, and the corresponding time, Unix

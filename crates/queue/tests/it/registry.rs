@@ -1,5 +1,6 @@
 //! Lists of the registry: one record that cannot be read hides no other record.
 
+mod deletions;
 mod machines;
 mod versions;
 
