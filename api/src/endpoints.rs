@@ -6,6 +6,7 @@ pub(crate) mod needs;
 mod options;
 pub(crate) mod packages;
 mod request;
+pub(crate) mod requirement_set_routes;
 pub(crate) mod requirement_sets;
 pub(crate) mod requirements;
 pub(crate) mod routes;

@@ -67,8 +67,8 @@ pub enum Code {
     Quarantined,
     /// The limit of open jobs is reached.
     QuotaExceeded,
-    /// The endpoint or version receives new jobs or has open jobs.
-    EndpointInUse,
+    /// Other resources depend on the resource to delete; `dependents` names them.
+    InUse,
     /// The tenant's storage limit is reached.
     StorageExceeded,
     /// The package was not uploaded.
@@ -119,7 +119,7 @@ impl Code {
             Self::NotRetryable => (StatusCode::CONFLICT, "The job cannot be tried again"),
             Self::Quarantined => (StatusCode::CONFLICT, "The job is quarantined"),
             Self::QuotaExceeded => (StatusCode::TOO_MANY_REQUESTS, "Too many open jobs"),
-            Self::EndpointInUse => (StatusCode::CONFLICT, "The endpoint is in use"),
+            Self::InUse => (StatusCode::CONFLICT, "The resource is in use"),
             Self::StorageExceeded => (StatusCode::CONFLICT, "The storage limit is reached"),
             Self::PackageMissing => (StatusCode::CONFLICT, "The package was not uploaded"),
             Self::SecretMissing => (StatusCode::CONFLICT, "A secret does not exist"),
@@ -157,12 +157,47 @@ pub struct FieldError {
     pub message: String,
 }
 
+/// What depends on a resource, of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Dependent {
+    /// The kind.
+    pub kind: DependentKind,
+    /// How many there are.
+    pub count: u64,
+    /// Up to five of them: ids, or names.
+    #[schema(max_items = 5)]
+    pub examples: Vec<String>,
+}
+
+/// A kind of dependents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DependentKind {
+    /// An open job that runs on it or names it.
+    Job,
+    /// An open job of another endpoint with a step that runs on it.
+    Step,
+    /// A schedule that submits to it and is not paused.
+    Schedule,
+    /// A batch that has not ended.
+    Batch,
+    /// Another endpoint whose jobs have a step that runs on it.
+    Endpoint,
+    /// A version of an endpoint.
+    Version,
+    /// A share of the endpoint's new jobs.
+    Traffic,
+    /// The endpoint can be rolled back to it.
+    Rollback,
+}
+
 /// An error response.
 #[derive(Debug, Clone)]
 pub struct Problem {
     code: Code,
     detail: Cow<'static, str>,
     errors: Vec<FieldError>,
+    dependents: Vec<Dependent>,
     /// Seconds after which a retry makes sense, if more precise than the code's.
     retry_after_s: Option<u32>,
     /// The failure behind an error of the server, logged with the response.
@@ -213,18 +248,29 @@ pub(crate) struct ProblemBody<'a> {
     /// The invalid places, if any.
     #[serde(skip_serializing_if = "<[FieldError]>::is_empty")]
     errors: &'a [FieldError],
+    /// What depends on the resource to delete; only with `in_use`.
+    #[serde(skip_serializing_if = "<[Dependent]>::is_empty")]
+    dependents: &'a [Dependent],
 }
 
 impl Problem {
     /// Creates a problem of this kind. `detail` names what to change.
     pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, detail: detail.into(), errors: Vec::new(), retry_after_s: None, cause: None }
+        let (errors, dependents) = (Vec::new(), Vec::new());
+        Self { code, detail: detail.into(), errors, dependents, retry_after_s: None, cause: None }
     }
 
     /// Adds the invalid fields of the body.
     #[must_use]
     pub fn with_errors(mut self, errors: Vec<FieldError>) -> Self {
         self.errors = errors;
+        self
+    }
+
+    /// Adds what depends on the resource.
+    #[must_use]
+    pub fn with_dependents(mut self, dependents: Vec<Dependent>) -> Self {
+        self.dependents = dependents;
         self
     }
 
@@ -297,6 +343,7 @@ impl IntoResponse for Problem {
             code: self.code,
             detail: &self.detail,
             errors: &self.errors,
+            dependents: &self.dependents,
         };
         let text = serde_json::to_vec(&body).unwrap_or_else(|error| {
             tracing::error!(%error, "a problem cannot be serialised as JSON");

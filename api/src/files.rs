@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use stokehold_objects::{Announced, Objects};
 use stokehold_queue::now_ms;
@@ -17,13 +18,19 @@ use uuid::Uuid;
 
 use self::stored::{FileMetadata, card_key};
 use crate::config::Config;
+use crate::deletion::dependents::find;
+use crate::deletion::routes::{Deletion, Options, deleted, in_use, would_delete};
+use crate::deletion::{Subject, end, objects};
 use crate::error::{Code, Problem, ProblemBody};
 use crate::jobs::inputs::file_key;
 use crate::names;
 use crate::server::json;
 use crate::server::json::Json;
 use crate::server::path::Path;
-use crate::tenants::auth::{Caller, FilesRead, FilesWrite};
+use crate::server::query::Params;
+use crate::state::App;
+use crate::tenants::auth::{Caller, FilesRead, FilesWrite, demand};
+use crate::tenants::scope::Scope;
 use crate::tenants::storage::Storage;
 use crate::time_format::rfc3339;
 
@@ -153,4 +160,57 @@ pub(crate) async fn get(
     let url = objects.presign_get(&key, URL_TTL).await?;
     let view = FileView { id, name: card.name, size_bytes: stored.size_bytes, content_type: card.content_type, url };
     Ok(JsonAnswer(view))
+}
+
+/// Delete an uploaded file
+///
+/// Ended jobs that named the file stay, but cannot be retried. A job that is submitted during the deletion may fail
+/// because its file is missing.
+#[utoipa::path(delete, operation_id = "delete_file", path = "/v1/files/{id}", tag = "files",
+    params(
+        ("id" = String, Path, description = "The file's id."),
+        ("dry_run" = Option<bool>, Query, description = "Delete nothing; report what depends on the file. Default: false."),
+        ("force" = Option<bool>, Query, description = "Delete the file although others depend on it: open jobs that name it are cancelled, schedules that name it are paused, and batches that have not read it are cancelled. This requires the scope `jobs:cancel`, too. Default: false."),
+    ),
+    responses(
+        (status = 200, description = "What was deleted or, for a dry run, would be.", body = Deletion),
+        (status = 409, description = "`in_use`: open jobs, schedules or batches name the file; `dependents` names them.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::server::responses::Problems,
+    ))]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller<FilesWrite>,
+    Path(id): Path<String>,
+    params: Params,
+) -> Result<Response, Problem> {
+    let options = Options::of(params)?;
+    if !names::is_file_id(&id) {
+        return Err(Problem::not_found("file"));
+    }
+    let tenant = &caller.tenant;
+    let key = file_key(tenant, &id);
+    let keys = [key.clone(), card_key(&key)];
+    // The metadata is stored first and deleted last, so a file without it does not exist.
+    if app.objects.head(&keys[1]).await?.is_none() {
+        return Err(Problem::not_found("file"));
+    }
+    let subject = Subject::File { id: id.clone() };
+    let dependents = find(&app.db, tenant, &subject).await?;
+    let freed = objects::size_of(&app.objects, &keys).await?;
+    if options.dry_run {
+        return Ok(would_delete(dependents, freed));
+    }
+    if !dependents.is_empty() {
+        if !options.force {
+            let or = "wait for them to end, or repeat with force=true, which cancels open jobs and pauses schedules";
+            return Err(in_use(&format!("file {id}"), dependents, or));
+        }
+        demand(&caller.token, Scope::JobsCancel)?;
+        end::end(&app.db, tenant, &subject).await?;
+    }
+    for key in keys {
+        app.objects.delete(&[key]).await?;
+    }
+    app.storage.shrunk(tenant);
+    Ok(deleted(tenant, format!("{id} ({freed} bytes)"), dependents, freed))
 }

@@ -9,6 +9,7 @@ pub mod config;
 mod costs;
 mod dashboard;
 mod database;
+mod deletion;
 mod descriptors;
 mod endpoints;
 pub mod error;

@@ -13,7 +13,10 @@ use self::links::Links;
 use crate::batches::routes as batches;
 use crate::costs::routes as costs;
 use crate::dashboard::{live_routes as live, series_routes as series, session_routes as session};
-use crate::endpoints::{deploy, needs, packages, routes as endpoints, stats, traffic, undeploy, weights};
+use crate::endpoints::{
+    deploy, needs, packages, requirement_set_routes as requirement_sets, routes as endpoints, stats, traffic, undeploy,
+    weights,
+};
 use crate::error::ProblemBody;
 use crate::files;
 use crate::jobs::feedback::routes as feedback;
@@ -37,8 +40,8 @@ use crate::workers::{archives, fleet_routes as fleet, readings, routes as worker
         limits::own, limits::get, limits::set, limits::get_endpoint, limits::set_endpoint,
         schedules::create, schedules::list, schedules::get, schedules::delete, schedules::pause, schedules::resume,
         packages::create, weights::create, weights::sign, deploy::deploy, endpoints::list, endpoints::get, endpoints::versions,
-        undeploy::endpoint, undeploy::version, traffic::get, traffic::set, needs::get, needs::forget, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
-        feedback::give, feedback::summary, feedback::export, files::create, files::get,
+        undeploy::endpoint, undeploy::version, requirement_sets::list, requirement_sets::delete, traffic::get, traffic::set, needs::get, needs::forget, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
+        feedback::give, feedback::summary, feedback::export, files::create, files::get, files::delete,
         webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, workers::evict, readings::list, archives::script, archives::archive, queue::get, fleet::get, costs::get,
         tokens::create, tokens::list, tokens::rotate, tokens::revoke, tenants::create, tenants::list, tenants::disable, tenants::enable, audit::list,
         session::log_in, session::get, session::log_out, live::follow, series::get, stats::get,

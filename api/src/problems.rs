@@ -8,7 +8,7 @@ use crate::error::{Code, INTERNAL, Problem};
 use crate::files::stored;
 use crate::jobs::{feedback, inputs, large_inputs, submit};
 use crate::tenants::storage;
-use crate::{database, history, schedules};
+use crate::{database, deletion, history, schedules};
 
 /// The code and the detail that a request would get for this error, for records of background work.
 pub(crate) fn code_and_detail(error: impl Into<Problem>) -> (String, String) {
@@ -127,6 +127,17 @@ impl From<catalog::Error> for Problem {
                 Self::new(Code::Internal, "this version of the endpoint can no longer be used; deploy it again")
                     .caused_by(error)
             }
+        }
+    }
+}
+
+impl From<deletion::Error> for Problem {
+    fn from(error: deletion::Error) -> Self {
+        match error {
+            deletion::Error::Database(error) => error.into(),
+            deletion::Error::Queue(error) => error.into(),
+            deletion::Error::Objects(error) => error.into(),
+            deletion::Error::Busy | deletion::Error::Timeout => Self::new(Code::Unavailable, error.to_string()),
         }
     }
 }

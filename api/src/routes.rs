@@ -6,7 +6,10 @@ use axum::routing::{delete, get, post, put};
 use crate::batches::routes as batches;
 use crate::costs::routes as costs;
 use crate::dashboard::{live_routes as live, series_routes as series, session_routes as session};
-use crate::endpoints::{deploy, needs, packages, routes as endpoints, stats, traffic, undeploy, weights};
+use crate::endpoints::{
+    deploy, needs, packages, requirement_set_routes as requirement_sets, routes as endpoints, stats, traffic, undeploy,
+    weights,
+};
 use crate::files;
 use crate::jobs::feedback::routes as feedback;
 use crate::jobs::{events, quarantine, queue, redrive, results, routes as jobs, submit};
@@ -60,7 +63,9 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/endpoints/{name}/needs", get(needs::get).delete(needs::forget))
         .route("/v1/endpoints/{name}/traffic", get(traffic::get).put(traffic::set))
         .route("/v1/files", post(files::create))
-        .route("/v1/files/{id}", get(files::get))
+        .route("/v1/files/{id}", get(files::get).delete(files::delete))
+        .route("/v1/requirement-sets", get(requirement_sets::list))
+        .route("/v1/requirement-sets/{id}", delete(requirement_sets::delete))
         .route("/v1/secrets", get(secrets::list))
         .route("/v1/secrets/rewrap", post(secrets::rewrap))
         .route("/v1/secrets/{name}", put(secrets::set).delete(secrets::delete))

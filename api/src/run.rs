@@ -22,6 +22,7 @@ use crate::batches::Runner;
 use crate::config::Config;
 use crate::costs::budgets::Keeper;
 use crate::dashboard::series;
+use crate::deletion::duty::FollowUp;
 use crate::endpoints::requirement_sets;
 use crate::history::Sweeper;
 use crate::maintenance::{Expire, Promote, Reap, Upkeep};
@@ -121,6 +122,7 @@ fn duties(app: &App, heard: mpsc::Receiver<Signal>, shutdown: &CancellationToken
         token_last_used::Writer { noted: app.token_last_used.clone(), registry: app.db.registry.clone() },
         audit::Abandoned(app.clone()),
         requirement_sets::Free(app.clone()),
+        FollowUp(app.clone()),
     ];
     for shard in app.db.queue.all() {
         start![

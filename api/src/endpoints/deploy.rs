@@ -3,10 +3,13 @@
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::StatusCode;
+use stokehold_queue::endpoint::EndpointSpec;
+use stokehold_queue::failpoint;
 use stokehold_queue::registry::{Deployed, ENDPOINTS_MAX, VERSIONS_MAX};
 
 use super::options::{DeployRequest, VersionView};
 use super::{packages, request, traffic, weights};
+use crate::deletion;
 use crate::error::{Code, Problem, ProblemBody};
 use crate::secrets::routes as secrets;
 use crate::server::json::Json;
@@ -40,15 +43,8 @@ pub(crate) async fn deploy(
     let (name, spec) = request::checked(request, &app.config.package_indexes)?;
     let bytes = serde_json::to_vec(&spec).map_or(0, |text| text.len() as u64);
     app.db.ask("check whether a version may be deployed", app.db.queue.admits_version(&caller.tenant, bytes)).await?;
-    let package = app.objects.head(&packages::key(&caller.tenant, &spec.package_sha256)).await?;
-    if package.is_none_or(|package| package.size_bytes != spec.package_size_bytes) {
-        return Err(Problem::new(
-            Code::PackageMissing,
-            "no such package; POST /v1/packages returns the address to PUT it to, then deploy again",
-        ));
-    }
     weights::check(&app.config, &spec.weights)?;
-    weights::check_uploaded(&app.objects, &caller.tenant, &spec.weights).await?;
+    check_stored(&app, &caller.tenant, &spec).await?;
     if !spec.secrets.is_empty() {
         let known = app.db.ask("read secrets", app.db.registry.secrets(&caller.tenant)).await?;
         if let Some(name) = spec.secrets.iter().find(|name| !known.contains_key(*name)) {
@@ -57,8 +53,7 @@ pub(crate) async fn deploy(
     }
     // First, so that no version is created that cannot be used.
     let number = app.catalog.number(&caller.tenant, &spec.demands, true).await?;
-    let deploy = || app.db.registry.deploy(&caller.tenant, &name, spec.clone(), percent);
-    let (version, traffic, created) = match app.db.ask_again("deploy", deploy).await? {
+    let (version, traffic, created) = match stored(&app, &caller.tenant, &name, &spec, percent).await? {
         Deployed::Done { version, traffic, is_new } => (*version, traffic, is_new),
         Deployed::TooManyVersions => {
             return Err(Problem::new(
@@ -78,6 +73,7 @@ pub(crate) async fn deploy(
                 ),
             ));
         }
+        Deployed::Swept => return Err(deletion::Error::Busy.into()),
     };
     if traffic.current == version.version {
         // A deploy that fails here is retried, and then this step runs again.
@@ -87,4 +83,32 @@ pub(crate) async fn deploy(
     app.fleets.requirements_added(number).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, JsonAnswer(version.into())))
+}
+
+/// Adds the version once its package and its weights are stored, and no deletion could have removed them meanwhile.
+async fn stored(app: &App, tenant: &str, name: &str, spec: &EndpointSpec, percent: u32) -> Result<Deployed, Problem> {
+    let mut attempts = 0;
+    loop {
+        let swept = app.db.ask("read how often objects were deleted", app.db.registry.swept(tenant)).await?;
+        check_stored(app, tenant, spec).await?;
+        failpoint::reach("deploy.checked").await;
+        let deploy = || app.db.registry.deploy_stored(tenant, name, spec.clone(), percent, Some(swept));
+        match app.db.ask_again("deploy", deploy).await? {
+            Deployed::Swept => deletion::objects::wait(attempts).await?,
+            outcome => return Ok(outcome),
+        }
+        attempts += 1;
+    }
+}
+
+/// Checks that the package and the uploaded weights of a version are stored.
+async fn check_stored(app: &App, tenant: &str, spec: &EndpointSpec) -> Result<(), Problem> {
+    let package = app.objects.head(&packages::key(tenant, &spec.package_sha256)).await?;
+    if package.is_none_or(|package| package.size_bytes != spec.package_size_bytes) {
+        return Err(Problem::new(
+            Code::PackageMissing,
+            "no such package; POST /v1/packages returns the address to PUT it to, then deploy again",
+        ));
+    }
+    weights::check_uploaded(&app.objects, tenant, &spec.weights).await
 }

@@ -12,6 +12,8 @@ use stokehold_objects::Objects;
 use utoipa::ToSchema;
 
 use crate::config::Config;
+use crate::database::Database;
+use crate::deletion::objects::is_stored;
 use crate::error::{Problem, ProblemBody};
 use crate::names;
 use crate::server::json::Json;
@@ -53,6 +55,7 @@ pub(crate) struct PackageReply {
     ))]
 pub(crate) async fn create(
     State(config): State<Arc<Config>>,
+    State(db): State<Arc<Database>>,
     State(objects): State<Arc<Objects>>,
     State(storage): State<Arc<Storage>>,
     caller: Caller<EndpointsWrite>,
@@ -60,7 +63,8 @@ pub(crate) async fn create(
 ) -> Result<JsonAnswer<PackageReply>, Problem> {
     check(&config, &request.sha256, request.size_bytes, "/sha256", "/size_bytes")?;
     let key = key(&caller.tenant, &request.sha256);
-    if objects.head(&key).await?.is_some_and(|package| package.size_bytes == request.size_bytes) {
+    let object = format!("packages/{}", request.sha256);
+    if is_stored(&db, &objects, &caller.tenant, &object, request.size_bytes).await? {
         return Ok(JsonAnswer(PackageReply { exists: true, upload_url: None, headers: BTreeMap::new() }));
     }
     storage.reserve(&caller.tenant, request.size_bytes).await?;

@@ -13,6 +13,8 @@ use url::Url;
 use utoipa::ToSchema;
 
 use crate::config::Config;
+use crate::database::Database;
+use crate::deletion::objects::is_stored;
 use crate::error::{Code, Problem, ProblemBody};
 use crate::names;
 use crate::server::json::Json;
@@ -88,6 +90,7 @@ pub(crate) struct WeightView {
         crate::server::responses::Problems,
     ))]
 pub(crate) async fn create(
+    State(db): State<Arc<Database>>,
     State(objects): State<Arc<Objects>>,
     State(storage): State<Arc<Storage>>,
     caller: Caller<EndpointsWrite>,
@@ -103,7 +106,7 @@ pub(crate) async fn create(
         return Err(Problem::field("/size_bytes", message));
     }
     let key = key(&caller.tenant, &sha256);
-    if objects.head(&key).await?.is_some_and(|weights| weights.size_bytes == size_bytes) {
+    if is_stored(&db, &objects, &caller.tenant, &format!("weights/{sha256}"), size_bytes).await? {
         return Ok(JsonAnswer(WeightsReply { exists: true, upload_url: None, headers: BTreeMap::new() }));
     }
     storage.reserve(&caller.tenant, size_bytes).await?;
@@ -221,7 +224,7 @@ pub(crate) async fn urls(
 
 /// Object key of uploaded weights. It is below their tenant, so that a hash does not reveal the weights of other
 /// tenants.
-fn key(tenant: &str, sha256: &str) -> String {
+pub(crate) fn key(tenant: &str, sha256: &str) -> String {
     format!("weights/{tenant}/{sha256}")
 }
 

@@ -1,6 +1,6 @@
 //! The audit log. Every request that could change something passes through this middleware, and a change that cannot be
 //! recorded is refused. The routes that leave no entry are listed below with the reason. A handler can add the object
-//! of its change; it cannot skip recording.
+//! of its change, and can mark a response that changed nothing; it cannot skip recording.
 
 use std::time::Duration;
 
@@ -59,6 +59,10 @@ pub(crate) struct Touched {
     pub(crate) tenant: String,
 }
 
+/// Marks the response to a request that changed nothing, e.g. a dry run: its entry is removed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unchanged;
+
 /// The middleware around every public route.
 pub(crate) async fn record(State(app): State<App>, request: Request, next: Next) -> Response {
     let Some(action) = action(&request) else { return next.run(request).await };
@@ -86,7 +90,8 @@ pub(crate) async fn record(State(app): State<App>, request: Request, next: Next)
     let made = async move {
         let answer = next.run(request).await;
         let touched = answer.extensions().get().cloned();
-        end(&app.db, change, (named, touched), answer.status()).await;
+        let outcome = outcome(answer.status()).filter(|_| answer.extensions().get::<Unchanged>().is_none());
+        end(&app.db, change, (named, touched), outcome).await;
         drop(share);
         answer
     };
@@ -137,8 +142,13 @@ fn unwritten(why: &str) -> Problem {
 
 /// Records the outcome of a change. If that fails, the change is made all the same, and its outcome is later recorded
 /// as unknown.
-async fn end(db: &Database, change: Change, (named, touched): (Option<String>, Option<Touched>), status: StatusCode) {
-    let Some(end) = outcome(status) else {
+async fn end(
+    db: &Database,
+    change: Change,
+    (named, touched): (Option<String>, Option<Touched>),
+    outcome: Option<ChangeEnd>,
+) {
+    let Some(end) = outcome else {
         if let Err(error) = db.ask("remove a change from the audit log", db.registry.drop_change(&change.id)).await {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "a change that was not made is left open in the audit log");

@@ -2,7 +2,7 @@
 //! against the bucket's listing and the uploads announced since.
 //!
 //! The listing is up to a minute old. Therefore an upload announced in that minute is counted even if it never arrives,
-//! and a deletion is visible a minute later. A URL that was issued earlier and is used later is counted with the next
+//! and a deletion on another replica is visible a minute later. A URL that was issued earlier and is used later is counted with the next
 //! listing, so a limit may be exceeded by that amount.
 
 use std::sync::Arc;
@@ -82,6 +82,11 @@ impl Storage {
         // If this fails, the upload's bytes stay counted for a minute.
         let _ = self.db.ask("release the storage reserved for an upload", announce(-signed)).await?;
         Err(Error::Exceeded { tenant: tenant.to_owned(), bytes, stored: stored.saturating_sub(bytes), most })
+    }
+
+    /// Discards the listing of a tenant after its data was deleted on this replica.
+    pub(crate) fn shrunk(&self, tenant: &str) {
+        self.listed.invalidate(tenant);
     }
 
     /// Bytes that a tenant stores, up to a minute old, and the minute of that listing.

@@ -64,7 +64,7 @@ const TENANTS_MAX: u64 = 10_000;
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// Routes that read, write or check many things in one request.
-const HEAVY: [(Method, &str); 17] = [
+const HEAVY: [(Method, &str); 20] = [
     (Method::GET, "/v1/jobs"),
     (Method::POST, "/v1/jobs/bulk"),
     (Method::POST, "/v1/jobs/cancel"),
@@ -82,6 +82,9 @@ const HEAVY: [(Method, &str); 17] = [
     (Method::GET, "/v1/endpoints/{name}/stats"),
     (Method::DELETE, "/v1/endpoints/{name}"),
     (Method::DELETE, "/v1/endpoints/{name}/versions/{version}"),
+    (Method::DELETE, "/v1/files/{id}"),
+    (Method::GET, "/v1/requirement-sets"),
+    (Method::DELETE, "/v1/requirement-sets/{id}"),
 ];
 
 /// Share of a replica that a request takes.

@@ -14,6 +14,7 @@ mod cards;
 mod connections;
 mod costs;
 mod dashboard;
+mod deleting;
 mod duties;
 mod events;
 mod evictions;

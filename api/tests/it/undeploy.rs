@@ -3,8 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::stack::{Stack, echo};
-use crate::worker::Worker;
+use crate::stack::{PACKAGE, Stack, echo};
 
 /// Deploys another version of the endpoint that all of these tests use.
 async fn deploy(stack: &Stack, n: usize) -> Value {
@@ -28,7 +27,8 @@ async fn what_nobody_uses_is_deleted_and_what_somebody_uses_is_not() {
         let job = json!({"endpoint": "echo", "version": version, "input": {"text": "a"}});
         stack.post("/v1/jobs", &job)
     };
-    let in_use = (409, "endpoint_in_use".to_owned());
+    let in_use = (409, "in_use".to_owned());
+    let done = |freed_bytes: usize| json!({"deleted": true, "dependents": [], "freed_bytes": freed_bytes});
     let unknown_version = (404, "unknown_version".to_owned());
     assert_eq!(stack.problem(delete("echo/versions/3")).await, in_use, "new jobs run on it");
     for (path, code) in [
@@ -43,7 +43,7 @@ async fn what_nobody_uses_is_deleted_and_what_somebody_uses_is_not() {
     }
     assert_eq!(stack.problem(delete("echo?force=perhaps")).await, (400, "invalid_query".to_owned()));
 
-    assert_eq!(stack.json(delete("echo/versions/1")).await, json!({"deleted": 1}));
+    assert_eq!(stack.json(delete("echo/versions/1")).await, done(0), "others have the same package");
     assert_eq!(numbers().await, [3, 2]);
     assert_eq!(stack.problem(submit(Some(1))).await, unknown_version);
     assert_eq!(stack.problem(delete("echo/versions/1")).await, unknown_version);
@@ -53,25 +53,15 @@ async fn what_nobody_uses_is_deleted_and_what_somebody_uses_is_not() {
     let job = stack.json(submit(Some(2))).await;
     assert_eq!(stack.problem(delete("echo/versions/2")).await, in_use);
     assert_eq!(stack.problem(delete("echo")).await, in_use);
-    assert_eq!(stack.json(delete("echo/versions/3")).await, json!({"deleted": 1}));
+    assert_eq!(stack.problem(delete("echo/versions/3")).await, in_use, "a rollback would go there");
+    let forced = stack.json(delete("echo/versions/3?force=true")).await;
+    let rollback = json!([{"kind": "rollback", "count": 1, "examples": ["echo@3"]}]);
+    assert_eq!(forced, json!({"deleted": true, "dependents": rollback, "freed_bytes": 0}));
     let id = job["id"].as_str().unwrap();
     stack.json(stack.post(&format!("/v1/jobs/{id}/cancel"), &Value::Null)).await;
-    assert_eq!(stack.json(delete("echo")).await, json!({"deleted": 2}));
+    assert_eq!(stack.json(delete("echo")).await, done(PACKAGE.len()));
     assert_eq!(stack.problem(submit(None)).await, (404, "unknown_endpoint".to_owned()));
     assert_eq!(stack.problem(submit(Some(4))).await, (404, "unknown_endpoint".to_owned()));
     assert_eq!(stack.job(id).await["state"], "cancelled", "ended jobs stay");
     assert_eq!(deploy(&stack, 4).await, 5);
-}
-
-#[tokio::test]
-async fn the_jobs_of_a_version_that_is_deleted_by_force_fail_and_say_why() {
-    let stack = Stack::start().await;
-    deploy(&stack, 0).await;
-    let job = stack.submit("a").await;
-    let delete = stack.request(Method::DELETE, "/v1/endpoints/echo?force=true");
-    assert_eq!(stack.json(delete).await, json!({"deleted": 1}));
-    // The worker receives the reason, with a code that does not count as a failure of the infrastructure.
-    let worker = Worker::join(&stack).await;
-    assert_eq!(worker.lease().await["job_id"], job);
-    assert_eq!(stack.problem(worker.get("endpoints/acme/echo/1")).await, (404, "unknown_version".to_owned()));
 }

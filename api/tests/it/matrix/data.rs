@@ -81,6 +81,7 @@ const VIEWS: [&str; 28] = [
     "/v1/limits",
     "/v1/limits/<tenant>",
     "/v1/limits/<tenant>/endpoints/<endpoint>",
+    "/v1/requirement-sets",
     "/v1/tokens",
     "/v1/audit?limit=100",
 ];
@@ -109,8 +110,11 @@ impl Data {
         for timeout_s in [10, 20] {
             let mut spare = deployed(&data["spare"]);
             spare["timeout_s"] = timeout_s.into();
+            spare["demands"] = json!({"regions": [format!("region of {tenant}")]});
             seeder.post("/v1/endpoints", &spare).await;
         }
+        let sets = seeder.get("/v1/requirement-sets").await;
+        data.insert("requirements", text(&sets["requirement_sets"][0]["id"]));
         for name in ["SHARED", data["secret"].as_str()] {
             seeder.ask(Method::PUT, &format!("/v1/secrets/{name}"), &json!({"value": canary})).await;
         }
@@ -183,6 +187,7 @@ impl Data {
             ("token", "sk_nothing".to_owned()),
             ("endpoint", "nobody".to_owned()),
             ("spare", "nobody".to_owned()),
+            ("requirements", "rs_none".to_owned()),
             ("secret", "NOBODYS".to_owned()),
             ("zeros", "0".repeat(64)),
             ("deploy", deployed("nobody").to_string()),
