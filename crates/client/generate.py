@@ -20,7 +20,7 @@ WIDTH = 120
 
 # What the programs of this repository decode and send. Schemas that these name are generated too.
 RESPONSES = [
-    "Batch", "BatchEstimate", "CancelledMany", "ChangeList", "Costs", "DeletedVersions", "DeliveryList",
+    "Batch", "BatchEstimate", "CancelledMany", "ChangeList", "Costs", "Deletion", "DeliveryList",
     "EndpointList", "Evicted", "Feedback", "FeedbackSummary", "FileUpload", "Fleet", "ForgottenNeeds", "Health",
     "Job", "LimitsShown", "Needs", "OwnLimits", "Quarantine", "QuarantineOutcomes", "QueueView", "Ready",
     "RetriedMany", "Rewrapped", "Schedule", "SecretList", "Session", "Tenant", "TenantList", "Traffic",

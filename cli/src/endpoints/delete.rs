@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
-use stokehold_client::models::{DeletedVersions, VersionList};
+use stokehold_client::models::VersionList;
 
 use super::traffic;
 use crate::client::{Call, Client, decode, segment};
@@ -23,7 +23,7 @@ use crate::{Global, output};
 pub(super) struct DeleteArgs {
     /// Endpoint, or one version as NAME@VERSION
     name: String,
-    /// Delete even with open jobs; jobs that have not started fail
+    /// Delete although others depend on it; cancel open jobs and batches, pause schedules
     #[arg(long)]
     force: bool,
 }
@@ -49,13 +49,7 @@ pub(super) async fn run(global: &Global, client: &Client, args: &DeleteArgs) -> 
     if global.json {
         return output::json(&done);
     }
-    match version {
-        Some(_) => output::line(format!("deleted {}", args.name)),
-        None => {
-            let DeletedVersions { deleted } = decode(&done)?;
-            output::line(format!("deleted {} with {deleted} versions", args.name))
-        }
-    }
+    output::line(format!("deleted {}", args.name))
 }
 
 pub(super) async fn prune(global: &Global, client: &Client, args: &PruneArgs) -> Result<()> {

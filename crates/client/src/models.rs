@@ -545,15 +545,21 @@ impl Response for Decision {
     const NAME: &'static str = "Decision";
 }
 
-/// The deleted versions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-pub struct DeletedVersions {
-    /// The number of deleted versions.
-    pub deleted: u64,
+/// The outcome of a deletion.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Deletion {
+    /// Whether it was deleted; false after a dry run.
+    pub deleted: bool,
+    /// What depended on it. Open jobs and batches were cancelled and schedules paused.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub dependents: Vec<Dependent>,
+    /// The size of the stored files that were deleted with it, or that would be.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub freed_bytes: u64,
 }
 
-impl Response for DeletedVersions {
-    const NAME: &'static str = "DeletedVersions";
+impl Response for Deletion {
+    const NAME: &'static str = "Deletion";
 }
 
 /// One page of deliveries, newest first.
@@ -582,6 +588,38 @@ pub struct Dependency {
 
 impl Response for Dependency {
     const NAME: &'static str = "Dependency";
+}
+
+/// What depends on a resource, of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Dependent {
+    /// How many there are.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub count: u64,
+    /// Up to five of them: ids, or names.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub examples: Vec<String>,
+    /// The kind.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub kind: DependentKind,
+}
+
+impl Response for Dependent {
+    const NAME: &'static str = "Dependent";
+}
+
+words! {
+    /// A kind of dependents.
+    pub enum DependentKind {
+        Job = "job",
+        Step = "step",
+        Schedule = "schedule",
+        Batch = "batch",
+        Endpoint = "endpoint",
+        Version = "version",
+        Traffic = "traffic",
+        Rollback = "rollback",
+    }
 }
 
 /// Endpoints by name, each with its current version.
