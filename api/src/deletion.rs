@@ -1,5 +1,5 @@
 //! Deleting: what depends on a resource, what happens to the jobs that need it, and the stored objects that only it
-//! named. docs/deleting.md describes the rules.
+//! named. docs/how-to/delete.md describes the rules.
 
 pub(crate) mod dependents;
 pub(crate) mod duty;

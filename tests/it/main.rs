@@ -9,6 +9,7 @@ mod building;
 mod clocks;
 mod crash;
 mod dashboard;
+mod deleting;
 mod deploy;
 mod documents;
 mod events;
