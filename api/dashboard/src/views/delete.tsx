@@ -1,0 +1,74 @@
+// Deleting an endpoint or a version: first what depends on it, then the name, typed by who deletes.
+import { useRef, useState } from "preact/hooks";
+import { ask, sentence, type Schemas } from "../api";
+import { Problem } from "../parts";
+import { useMay } from "../session";
+import { count } from "../words";
+
+const WORDS: Record<Schemas["DependentKind"], [one: string, many: string]> = {
+  job: ["open job is cancelled", "open jobs are cancelled"],
+  step: ["job of another endpoint that has a step on it is cancelled", "jobs of other endpoints that have a step on it are cancelled"],
+  schedule: ["schedule is paused", "schedules are paused"],
+  batch: ["batch is cancelled", "batches are cancelled"],
+  endpoint: ["other endpoint names it as a step, and refuses jobs until it is deployed again", "other endpoints name it as a step, and refuse jobs until they are deployed again"],
+  version: ["version has it", "versions have it"],
+  traffic: ["share of new jobs goes to it: route them to another version first", "shares of new jobs go to it: route them to another version first"],
+  rollback: ["rollback to it is no longer possible", "rollbacks to it are no longer possible"],
+};
+
+function size(bytes: number): string {
+  if (bytes < 1024) return `${bytes} B`;
+  const power = Math.min(3, Math.floor(Math.log2(bytes) / 10));
+  return `${(bytes / 1024 ** power).toFixed(1)} ${["B", "KiB", "MiB", "GiB"][power]}`;
+}
+
+/** A button whose dialog lists what depends on `what`, and deletes it once `name` is typed; there for those who may. */
+function Delete({ label, what, name, path, onDeleted }: { label: string; what: string; name: string; path: string; onDeleted: () => void }) {
+  const may = useMay("endpoints:write");
+  const box = useRef<HTMLDialogElement>(null);
+  const [found, setFound] = useState<Schemas["Deletion"] | null>(null);
+  const [typed, setTyped] = useState("");
+  const [problem, setProblem] = useState<string | null>(null);
+  const [isBusy, setBusy] = useState(false);
+  if (!may) return null;
+  const open = () => {
+    setFound(null); setTyped(""); setProblem(null);
+    box.current?.showModal();
+    ask<Schemas["Deletion"]>(`${path}?dry_run=true`, { method: "DELETE" }).then(setFound, (error) => setProblem(sentence(error)));
+  };
+  const go = () => {
+    setBusy(true); setProblem(null);
+    ask<Schemas["Deletion"]>(`${path}?force=true`, { method: "DELETE" })
+      .then(() => { box.current?.close(); onDeleted(); }, (error) => setProblem(sentence(error)))
+      .finally(() => setBusy(false));
+  };
+  const isRouted = found?.dependents.some((each) => each.kind === "traffic") ?? false;
+  return (
+    <>
+      <button onClick={open}>{label}</button>
+      <dialog ref={box} aria-label={label}>
+        <form onSubmit={(event) => { event.preventDefault(); if (found && !isRouted && !isBusy && typed === name) go(); }}>
+          <p>Delete {what}. Ended jobs, their results and their costs stay. This cannot be undone.</p>
+          {!found && !problem && <p class="quiet" role="status">Looking for what depends on it…</p>}
+          {found && <>
+            {found.dependents.length > 0
+              ? <ul aria-label="Dependents">{found.dependents.map((each) => <li key={each.kind}>{count(each.count)} {WORDS[each.kind][each.count === 1 ? 0 : 1]} <span class="quiet mono">{each.examples.slice(0, 3).join(", ")}</span></li>)}</ul>
+              : <p>Nothing depends on it.</p>}
+            <p class="quiet">Frees {size(found.freed_bytes)} of storage.</p>
+            {!isRouted && <label>Type <b class="mono">{name}</b> to confirm <input value={typed} autocomplete="off" spellcheck={false} onInput={(event) => setTyped(event.currentTarget.value)} /></label>}
+          </>}
+          <Problem text={problem} />
+          <div class="row"><button class="main" disabled={!found || isRouted || isBusy || typed !== name}>{label}</button><button type="button" onClick={() => box.current?.close()}>Go back</button></div>
+        </form>
+      </dialog>
+    </>
+  );
+}
+
+export function DeleteEndpoint({ name, onDeleted }: { name: string; onDeleted: () => void }) {
+  return <Delete label="Delete endpoint" what={`the endpoint ${name} with all its versions`} name={name} path={`/v1/endpoints/${encodeURIComponent(name)}`} onDeleted={onDeleted} />;
+}
+
+export function DeleteVersion({ name, version, onDeleted }: { name: string; version: number; onDeleted: () => void }) {
+  return <Delete label="Delete" what={`version ${version} of ${name}`} name={`${name}@${version}`} path={`/v1/endpoints/${encodeURIComponent(name)}/versions/${version}`} onDeleted={onDeleted} />;
+}
