@@ -84,7 +84,11 @@ async fn run_once(app: &App) -> Result<(), Error> {
 
 /// Ends what would use the deleted versions, and records that.
 pub(crate) async fn follow(app: &App, deletion: &Deletion) -> Result<(), Error> {
-    let ended = end::end(&app.db, &deletion.tenant, &subject(deletion)).await?;
+    let Deletion { tenant, endpoint, versions, .. } = deletion;
+    // What submits to the name goes on if the endpoint has been deployed again.
+    let is_whole = deletion.is_whole && app.db.registry.traffic(tenant, endpoint).await?.is_none();
+    let subject = Subject::Versions { endpoint: endpoint.clone(), numbers: versions.clone(), is_whole };
+    let ended = end::end(&app.db, tenant, &subject).await?;
     if ended != end::Ended::default() {
         let end::Ended { jobs, batches, schedules } = ended;
         tracing::info!(deletion.id, jobs, batches, schedules, "ended what used deleted versions");
@@ -101,10 +105,4 @@ async fn close(app: &App, deletion: &Deletion) -> Result<(), Error> {
         app.db.registry.set_floor(tenant, endpoint, 0, 0).await?;
     }
     Ok(app.db.registry.end_deletion(&deletion.id).await?)
-}
-
-/// What a deletion has deleted.
-pub(crate) fn subject(deletion: &Deletion) -> Subject {
-    let Deletion { endpoint, versions, is_whole, .. } = deletion;
-    Subject::Versions { endpoint: endpoint.clone(), numbers: versions.clone(), is_whole: *is_whole }
 }

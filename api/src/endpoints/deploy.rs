@@ -4,7 +4,6 @@ use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use stokehold_queue::endpoint::EndpointSpec;
-use stokehold_queue::failpoint;
 use stokehold_queue::registry::{Deployed, ENDPOINTS_MAX, VERSIONS_MAX};
 
 use super::options::{DeployRequest, VersionView};
@@ -91,7 +90,6 @@ async fn stored(app: &App, tenant: &str, name: &str, spec: &EndpointSpec, percen
     loop {
         let swept = app.db.ask("read how often objects were deleted", app.db.registry.swept(tenant)).await?;
         check_stored(app, tenant, spec).await?;
-        failpoint::reach("deploy.checked").await;
         let deploy = || app.db.registry.deploy_stored(tenant, name, spec.clone(), percent, Some(swept));
         match app.db.ask_again("deploy", deploy).await? {
             Deployed::Swept => deletion::objects::wait(attempts).await?,

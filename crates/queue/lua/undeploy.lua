@@ -13,10 +13,12 @@ local pointer = redis.call('HGET', KEYS[2], name)
 if not pointer then return {'unknown_endpoint'} end
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-local numbers, objects = {}, {}
+local numbers, objects, is_known = {}, {}, {}
 
 -- The object may be needed by other versions: who deletes it checks that. GT: an upload that was announced defers it.
 local function orphan(object)
+  if is_known[object] then return end
+  is_known[object] = true
   redis.call('ZADD', KEYS[7], 'GT', now, tenant .. '/' .. object)
   objects[#objects + 1] = object
 end
@@ -62,4 +64,6 @@ local id = tenant .. ':' .. name .. ':' .. version .. ':' .. now
 local text = '{"id":"' .. id .. '","tenant":"' .. tenant .. '","endpoint":"' .. name .. '","versions":['
   .. table.concat(numbers, ',') .. '],"is_whole":' .. tostring(version == '') .. ',"at_ms":' .. now .. '}'
 redis.call('HSET', KEYS[6], id, text)
-return {'ok', text, unpack(objects)}
+local reply = {'ok', text}
+for _, object in ipairs(objects) do reply[#reply + 1] = object end
+return reply

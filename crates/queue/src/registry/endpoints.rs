@@ -160,7 +160,9 @@ impl Registry {
         Ok(match reply.first().map(String::as_str) {
             Some("ok") if reply.len() > 1 => {
                 let objects = reply.split_off(2);
-                Undeployed::Done(from_json("delete an endpoint", &reply[1])?, objects)
+                let mut deletion: Deletion = from_json("delete an endpoint", &reply[1])?;
+                deletion.versions.sort_unstable();
+                Undeployed::Done(deletion, objects)
             }
             Some("has_traffic") => Undeployed::HasTraffic,
             Some("unknown_version") => Undeployed::UnknownVersion,
