@@ -20,6 +20,7 @@ mod first_light;
 mod gate;
 mod gpus;
 mod handlers;
+mod installed;
 mod killed;
 mod kinds;
 mod makefile;
