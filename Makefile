@@ -29,6 +29,7 @@ INFERNO := $(TOOLS)/bin/inferno-flamegraph
 # Stamps: an environment's python is a link to one interpreter for all of them, so its time says nothing.
 DEV := $(TOOLS)/dev/.installed
 CLIENT := $(TOOLS)/client/.installed
+RELEASE_CLIENT := $(TOOLS)/release-client/.installed
 HOOKS := $(TOOLS)/hooks/.installed
 OTEL := $(TOOLS)/otel/.installed
 VASTAI := $(TOOLS)/vastai/.installed
@@ -145,6 +146,12 @@ $(WHEEL_METADATA): sdk/python/pyproject.toml sdk/python/README.md sdk/python/rus
 $(CLIENT): $(WHEEL)
 	@$(UV) venv -q --clear $(TOOLS)/client
 	@$(UV) pip install -q --python $(TOOLS)/client target/wheels/*.whl
+	@touch $@
+
+# The same for measurements.
+$(RELEASE_CLIENT): $(RELEASE_WHEEL)
+	@$(UV) venv -q --clear $(TOOLS)/release-client
+	@$(UV) pip install -q --python $(TOOLS)/release-client target/release/wheels/*.whl
 	@touch $@
 
 # What a receiver of webhooks has that knows nothing of Stokehold: the official verifier of Standard Webhooks.
@@ -452,7 +459,8 @@ fuzz: ## Fuzz what strangers can write, 10 minutes a target (FUZZ_SECONDS=, FUZZ
 
 # Five rounds of every part and system: BENCH_ONLY=submit,drain,round_trip,crash,depth,width BENCH_SYSTEMS=stokehold,raw BENCH_ROUNDS=1
 # say less.
-bench: $(RELEASE_WHEEL) $(CLIENT) sdk/js/dist/.built $(PEERS) $(BULLMQ) redis ## Measure beside other queues (BENCH_JSON=path also writes JSON)
+bench: export STOKE_TEST_PYTHON := $(TOOLS)/release-client/bin/python
+bench: $(RELEASE_WHEEL) $(RELEASE_CLIENT) sdk/js/dist/.built $(PEERS) $(BULLMQ) redis ## Measure beside other queues (BENCH_JSON=path also writes JSON)
 	cargo build --locked --release -p stokehold-cli
 	BENCH_JSON=$(if $(BENCH_JSON),$(abspath $(BENCH_JSON))) cargo bench --locked -p stokehold-tests --bench stack
 

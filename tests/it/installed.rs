@@ -131,8 +131,8 @@ impl Machine {
 
     /// The package whose name ends so.
     fn package(&self, end: &str) -> PathBuf {
-        let files = fs::read_dir(&self.wheels).unwrap().map(|entry| entry.unwrap().path());
-        let found = files.into_iter().find(|path| path.to_string_lossy().ends_with(end));
+        let mut files = fs::read_dir(&self.wheels).unwrap().map(|entry| entry.unwrap().path());
+        let found = files.find(|path| path.to_string_lossy().ends_with(end));
         found.unwrap_or_else(|| panic!("{} has no {end}", self.wheels.display()))
     }
 
@@ -178,8 +178,8 @@ impl Machine {
 /// Makes the published wheels of the debug build.
 fn published(out: &Path) -> PathBuf {
     let built = root().join("target/wheels");
-    let runner = fs::read_dir(&built).unwrap().map(|entry| entry.unwrap().path());
-    let runner = runner.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "whl"));
+    let mut files = fs::read_dir(&built).unwrap().map(|entry| entry.unwrap().path());
+    let runner = files.find(|path| path.extension().is_some_and(|extension| extension == "whl"));
     let mut publish = Command::new("python3");
     publish.arg(root().join("sdk/python/tools/wheels.py")).args(["publish", "--strip", "--level", "0", "--runner"]);
     publish.arg(runner.unwrap_or_else(|| panic!("no wheel in {}: run `make wheel`", built.display())));
