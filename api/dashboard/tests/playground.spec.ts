@@ -9,7 +9,7 @@ import { axe, enter, expect, live, test } from "./fixtures";
 import { type Schemas, Stack } from "./stack";
 
 const run = promisify(execFile);
-const HANDLERS = ["poster", "measure", "recite", "tear", "dry", "forge"];
+const HANDLERS = ["poster", "measure", "recite", "tear", "dry", "forge", "monument", "hum"];
 const SIZES = { desktop: { width: 1280, height: 860 }, phone: { width: 390, height: 780 } };
 const SNIPPET_MS = 60_000;
 
@@ -185,6 +185,76 @@ for (const [size, viewport] of Object.entries(SIZES)) {
     });
   });
 }
+
+test("a job that waits says why, and about how long, and can be left", async ({ page }) => {
+  const isWell = await open(page, "monument");
+  // The estimate of a fleet that rents.
+  await page.route("**/v1/jobs/*", async (route) => {
+    const answer = await route.fetch();
+    const job = (await answer.json()) as Schemas["Job"];
+    await route.fulfill({ response: answer, json: job.waiting ? { ...job, waiting: { ...job.waiting, estimate_s: 40 } } : job });
+  });
+  await button(page).click();
+  await expect(page.locator(".waiting")).toHaveText(/190 GiB.*, about 40 s$/);
+  await state(page, "Job queued: ");
+  await page.getByRole("button", { name: "Leave it running" }).click();
+  await expect(page.getByText("The result appears here.")).toBeVisible();
+  const { jobs } = await stack.api.ask<Schemas["JobList"]>("/v1/jobs?endpoint=monument&limit=1");
+  expect(jobs[0]?.state).toBe("queued");
+  isWell();
+});
+
+test("sound is played and text is shown in a frame that may do nothing", async ({ page }) => {
+  const isWell = await open(page, "hum");
+  await button(page).click();
+  await state(page, "Job succeeded");
+  const output = page.getByRole("region", { name: "Output" });
+  const audio = output.locator("audio");
+  await audio.evaluate((sound: HTMLAudioElement) => sound.load());
+  await audio.evaluate((sound: HTMLAudioElement) => { sound.preload = "auto"; sound.load(); });
+  await expect.poll(() => audio.evaluate((sound: HTMLAudioElement) => sound.duration)).toBeCloseTo(0.5, 1);
+  await expect(output.locator("iframe")).toHaveAttribute("sandbox", "");
+  await expect(output.frameLocator("iframe").getByText("one note")).toBeVisible();
+  isWell();
+});
+
+test("a stream without end is kept in bounded memory", async ({ page }) => {
+  const isWell = await open(page, "recite");
+  await page.getByLabel(/^about/).fill("0123456789".repeat(30));
+  await page.getByLabel(/^words/).fill("3000");
+  await button(page).click();
+  await state(page, "Job succeeded");
+  expect((await page.getByLabel("Streamed output").textContent())?.length).toBe(200_000);
+  isWell();
+});
+
+test("the inputs of a job fill the form, from its page and from an address", async ({ page }) => {
+  const job = await stack.api.submit({ endpoint: "recite", input: { about: "ropes", words: 2 } });
+  await stack.api.ended(job.id);
+  const isWell = await open(page, "recite");
+  await page.goto(`${stack.api.url}/dashboard/jobs/${job.id}`);
+  await page.getByRole("link", { name: "Run again with these inputs" }).click();
+  await expect(page).toHaveURL(`${stack.api.url}/dashboard/endpoints/recite?from=${job.id}`);
+  await expect(page.getByLabel(/^about/)).toHaveValue("ropes");
+  await expect(page.getByLabel(/^words/)).toHaveValue("2");
+  isWell();
+});
+
+test("a version is chosen for a run and its snippets", async ({ page }) => {
+  await stack.deploy("atelier.py", "hum_again", "--traffic", "25");
+  const isWell = await open(page, "hum");
+  const picker = page.getByRole("combobox", { name: "version" });
+  await expect(picker.locator("option").first()).toHaveText("by traffic (v1 75 %, v2 25 %)");
+  await picker.selectOption({ label: "v2" });
+  await expect(page).toHaveURL(`${stack.api.url}/dashboard/endpoints/hum?version=2`);
+  await expect(page.getByRole("tabpanel")).toContainText('client.submit("hum", {}, version=2)');
+  await button(page).click();
+  await state(page, "Job succeeded");
+  const { jobs } = await stack.api.ask<Schemas["JobList"]>("/v1/jobs?endpoint=hum&limit=1");
+  expect(jobs[0]?.version).toBe(2);
+  await expect(page.getByRole("region", { name: "Versions" }).getByRole("row").nth(1)).toContainText("v225 %");
+  isWell();
+});
 
 /** A folder for snippets to run in, with the JavaScript SDK. */
 function workplace(): string {

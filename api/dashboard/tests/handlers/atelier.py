@@ -82,6 +82,28 @@ def dry(seconds: float = 60.0) -> str:
     return "dry"
 
 
+@endpoint(name="monument", vram_gib=190)
+def monument() -> None:
+    """Larger than any GPU here."""
+
+
+@endpoint(name="hum")
+def hum(seconds: Annotated[float, Field(gt=0, le=5)] = 0.5) -> dict:
+    """A sound, and a text about it."""
+    scratch = current_job().scratch
+    samples = b"".join(struct.pack("<h", int(8000 * ((n // 40) % 2 * 2 - 1))) for n in range(int(8000 * seconds)))
+    head = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 36 + len(samples), b"WAVE", b"fmt ", 16, 1, 1, 8000, 16000, 2, 16, b"data", len(samples))
+    (scratch / "hum.wav").write_bytes(head + samples)
+    (scratch / "score.txt").write_text("one note")
+    return {"sound": scratch / "hum.wav", "score": scratch / "score.txt"}
+
+
+@endpoint(name="hum")
+def hum_again() -> str:
+    """The next version of it."""
+    return "hum"
+
+
 @endpoint(name="forge")
 def forge(markup: str = "<img src=x onerror=alert(1)>") -> dict:
     """Gives results that would be dangerous if they were a part of the page."""

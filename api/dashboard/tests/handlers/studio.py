@@ -5,7 +5,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, Optional
+from typing import Annotated, Literal, Optional, TypedDict
 
 from stokehold import Field, Reject, current_job, endpoint, progress
 
@@ -27,6 +27,13 @@ def picture(path: Path, width: int, height: int, hue: int) -> Path:
     return path
 
 
+class Drawing(TypedDict):
+    """A picture, and what it was drawn for."""
+
+    picture: Path
+    prompt: str
+
+
 @endpoint(name="draw", vram_gib=8, priority="interactive")
 class Draw:
     """A picture for a prompt."""
@@ -42,7 +49,7 @@ class Draw:
         seed: Optional[int] = None,
         reference: Annotated[Optional[Path], Field(description="A picture to start from.")] = None,
         seconds: Annotated[float, Field(ge=0)] = 0.4,
-    ) -> dict:
+    ) -> Drawing:
         """Draws a harbour for a prompt."""
         print(f"drawing {prompt!r}, {style}")
         for step in range(steps):
