@@ -50,7 +50,7 @@ test("pictures of every view, by day and by night", async ({ inside, api, at, st
   await busy(api);
   // The other views in both themes; what they lead on to in one.
   const views: [string, string][] = [["queue", "queue"], ["batches", "batches"], ["fleet", "fleet"], ["endpoints", "endpoints"], ["costs", "costs"]];
-  const single: [string, string][] = [["endpoint", "endpoints/draw"], ["job", `jobs/${seeded.torn}`], ["picture", `jobs/${seeded.picture}`]];
+  const single: [string, string][] = [["job", `jobs/${seeded.torn}`], ["picture", `jobs/${seeded.picture}`]];
   for (const scheme of ["light", "dark"] as const) {
     await inside.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
     for (const [name, path] of scheme === "light" ? [...views, ...single] : views) {
@@ -60,7 +60,6 @@ test("pictures of every view, by day and by night", async ({ inside, api, at, st
       await inside.waitForLoadState("load");
       // Figures that are asked for once the view is there.
       await inside.waitForFunction(() => [...document.images].every((image) => image.complete));
-      if (name === "endpoint") await draw(inside);
       if (name === "endpoints") await expect(inside.getByRole("row").filter({ hasText: "draw" })).toContainText("%");
       await take(inside, scheme === "light" ? name : `${name}-dark`);
     }
@@ -71,10 +70,15 @@ test("pictures of every view, by day and by night", async ({ inside, api, at, st
   await live(inside);
   await expect(inside.locator("article").first()).toBeVisible();
   await take(inside, "phone");
+});
+
+test("pictures of an endpoint's page", async ({ inside, at }) => {
+  await inside.emulateMedia({ colorScheme: "light", reducedMotion: "reduce" });
   await inside.goto(at("/endpoints/draw"));
   await live(inside);
   await draw(inside);
-  await inside.getByRole("region", { name: "Output" }).scrollIntoViewIfNeeded();
-  await inside.getByRole("heading", { name: "Output" }).evaluate((heading) => heading.scrollIntoView());
+  await take(inside, "endpoint");
+  await inside.setViewportSize({ width: 390, height: 780 });
+  await draw(inside);
   await take(inside, "endpoint-phone");
 });

@@ -23,7 +23,7 @@ function Row({ props, its, children, isGroup = false }: { props: FieldProps; its
   const id = idOf(path);
   const message = messageAt(misfits, path);
   const title = text(its.schema["title"]);
-  const about = [bounds(its), its.schema["default"] != null && its.schema["default"] !== "" ? `default ${JSON.stringify(its.schema["default"])?.slice(0, 60)}` : "", !isRequired && its.schema["default"] == null ? "optional" : ""].filter(Boolean).join(" · ");
+  const about = [bounds(its), its.schema["default"] != null && its.schema["default"] !== "" ? `default ${(typeof its.schema["default"] === "string" ? its.schema["default"] : JSON.stringify(its.schema["default"])).slice(0, 60)}` : "", !isRequired && its.schema["default"] == null ? "optional" : ""].filter(Boolean).join(" · ");
   const heading = <><span class="name">{name}</span>{isRequired && !remove && <span class="bad" aria-hidden="true" title="required"> *</span>} {title && title.toLowerCase() !== name.toLowerCase().replaceAll("_", " ") && <span class="quiet">{title}</span>} <span class="quiet about">{about}</span></>;
   const help = text(its.schema["description"]);
   const off = remove && <button type="button" class="small" disabled={isOff} aria-label={`Remove ${name}`} onClick={remove}>✕</button>;
