@@ -1,6 +1,8 @@
 //! `/v1/files`: inputs that are too large for JSON.
 
+pub(crate) mod relays;
 pub(crate) mod stored;
+pub(crate) mod upload_routes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,7 +104,7 @@ pub(crate) async fn create(
         content_type: request.content_type.unwrap_or_else(|| "application/octet-stream".to_owned()),
         name: request.name,
     };
-    if !matches!(card.name.chars().count(), 1..=NAME_MAX) || card.name.chars().any(char::is_control) {
+    if !is_name(&card.name) {
         return Err(Problem::field("/name", format!("must be 1 to {NAME_MAX} printable characters")));
     }
     if request.size_bytes > config.limits.file_bytes {
@@ -130,6 +132,10 @@ pub(crate) async fn create(
     let upload =
         FileUpload { id, name: card.name, upload_url: put.url, headers: put.headers, expires_at: rfc3339(expires_ms) };
     Ok((StatusCode::CREATED, JsonAnswer(upload)))
+}
+
+fn is_name(name: &str) -> bool {
+    matches!(name.chars().count(), 1..=NAME_MAX) && !name.chars().any(char::is_control)
 }
 
 /// Get an uploaded file

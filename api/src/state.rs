@@ -16,6 +16,7 @@ use crate::costs::Costs;
 use crate::dashboard::subjects::Live;
 use crate::database::{Database, QueueTimeout};
 use crate::endpoints::catalog::Catalog;
+use crate::files::relays::Relays;
 use crate::history::{History, Jobs};
 use crate::jobs::large_inputs::LargeInputs;
 use crate::jobs::watchers::JobWatchers;
@@ -71,6 +72,7 @@ pub struct App {
     pub(crate) wait_permits: Arc<WaitPermits>,
     pub(crate) turns: Arc<Turns>,
     pub(crate) uploads: Arc<Uploads>,
+    pub(crate) relays: Arc<Relays>,
     /// The tenants' shares of concurrent changes.
     pub(crate) change_shares: Shares,
     /// The supervisor of the background duties.
@@ -118,6 +120,7 @@ impl App {
             wait_permits: Arc::new(WaitPermits::new(config.limits.held_requests)),
             turns: Arc::new(Turns::new()),
             uploads: Arc::default(),
+            relays: Arc::new(Relays::new()),
             change_shares: Shares::new(CHANGES_OF_TENANT),
             readiness: Arc::new(Readiness::new(db.clone(), objects.clone())),
             replica: replica.into(),

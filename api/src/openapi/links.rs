@@ -24,7 +24,7 @@ const LEADS: &[Leads] = &[
     (&["create_batch"], "/id", "batch", &["list_jobs"]),
     (&["create_schedule"], "/id", "id", &["get_schedule", "pause_schedule", "resume_schedule", "delete_schedule"]),
     (&["create_schedule"], "/id", "schedule", &["list_jobs"]),
-    (&["create_file"], "/id", "id", &["get_file"]),
+    (&["create_file", "upload_file"], "/id", "id", &["get_file"]),
     (&["deploy_endpoint"], "/name", "name", &["get_endpoint", "list_endpoint_versions"]),
     (&["list_webhook_deliveries"], "/deliveries/0/id", "id", &["get_webhook_delivery", "replay_webhook_delivery"]),
 ];

@@ -26,7 +26,7 @@ pub(crate) const DEPTH_MAX: usize = 64;
 pub(crate) const BODY_MAX: usize = 1 << 20;
 
 /// Longest pause within a body, and longest time for all of it.
-const BODY_IDLE: Duration = Duration::from_secs(15);
+pub(crate) const BODY_IDLE: Duration = Duration::from_secs(15);
 const BODY_TOTAL: Duration = Duration::from_secs(60);
 
 /// Maximum number of bytes over the limit that are read and dropped, so that a client that is still sending receives
@@ -85,7 +85,8 @@ async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
     Ok(whole.freeze())
 }
 
-async fn drain(mut body: Body) {
+/// Reads and drops the rest of a body that is refused.
+pub(crate) async fn drain(mut body: Body) {
     let discard = async {
         let mut dropped = 0;
         while let Some(Ok(frame)) = body.frame().await {

@@ -28,6 +28,7 @@ mod outages;
 mod pipelines;
 mod quarantine;
 mod redrive;
+mod relayed_files;
 mod rented;
 mod requirements;
 mod routes;

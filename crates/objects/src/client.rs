@@ -116,7 +116,7 @@ pub struct ObjectPage {
 }
 
 /// A `Content-Disposition` of RFC 6266, with the name encoded like in RFC 8187. Browsers show the file if they can.
-fn disposition(name: &str) -> String {
+pub(crate) fn disposition(name: &str) -> String {
     format!("inline; filename*=UTF-8''{}", utf8_percent_encode(name, NON_ALPHANUMERIC))
 }
 
@@ -266,8 +266,20 @@ impl Objects {
     /// # Errors
     /// [`Error::Invalid`], [`Error::Refused`], [`Error::Unavailable`].
     pub async fn put(&self, key: &str, body: Bytes, content_type: &str) -> Result<(), Error> {
+        self.put_as(key, body, content_type, None).await
+    }
+
+    /// Like [`Objects::put`], with a `Content-Disposition`.
+    pub(crate) async fn put_as(
+        &self,
+        key: &str,
+        body: Bytes,
+        content_type: &str,
+        disposition: Option<String>,
+    ) -> Result<(), Error> {
         check_key(key)?;
         let put = self.client.put_object().bucket(&self.bucket).key(key).content_type(content_type).body(body.into());
+        let put = put.set_content_disposition(disposition);
         put.send().await.map(drop).map_err(Error::sdk("write an object"))
     }
 

@@ -3,7 +3,7 @@
 use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
 use bytes::{Bytes, BytesMut};
 
-use crate::client::{ATTEMPT_TIMEOUT, ATTEMPTS, check_key, collect, pause, status};
+use crate::client::{ATTEMPT_TIMEOUT, ATTEMPTS, check_key, collect, disposition, pause, status};
 use crate::{Error, Objects};
 
 /// Size of the first parts, well above S3's minimum of 5 MiB. Memory holds one part and the data that follows it.
@@ -53,6 +53,7 @@ impl Objects {
             objects: self.clone(),
             key: key.to_owned(),
             content_type: content_type.to_owned(),
+            disposition: None,
             pending: BytesMut::new(),
             begun: None,
         }
@@ -66,6 +67,7 @@ pub struct Upload {
     objects: Objects,
     key: String,
     content_type: String,
+    disposition: Option<String>,
     pending: BytesMut,
     begun: Option<Begun>,
 }
@@ -77,6 +79,13 @@ struct Begun {
 }
 
 impl Upload {
+    /// Sets the file name of the download.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.disposition = Some(disposition(name));
+        self
+    }
+
     /// Adds bytes. Waits for S3 whenever a part is full.
     ///
     /// # Errors
@@ -103,7 +112,8 @@ impl Upload {
     pub async fn finish(mut self) -> Result<(), Error> {
         if self.begun.is_none() {
             let body = self.pending.split().freeze();
-            return self.objects.put(&self.key, body, &self.content_type).await;
+            let disposition = self.disposition.take();
+            return self.objects.put_as(&self.key, body, &self.content_type, disposition).await;
         }
         if !self.pending.is_empty() {
             self.send_part().await?;
@@ -129,8 +139,8 @@ impl Upload {
         if self.begun.is_none() {
             check_key(&self.key)?;
             let create = client.create_multipart_upload().bucket(bucket).key(&self.key);
-            let created =
-                create.content_type(&self.content_type).send().await.map_err(Error::sdk("begin an upload"))?;
+            let create = create.content_type(&self.content_type).set_content_disposition(self.disposition.clone());
+            let created = create.send().await.map_err(Error::sdk("begin an upload"))?;
             let id = created.upload_id.ok_or_else(|| Error::Refused {
                 step: "begin an upload",
                 code: "no upload id".to_owned(),
