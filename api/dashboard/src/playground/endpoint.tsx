@@ -15,6 +15,7 @@ import { isObject } from "./schema";
 type Version = Schemas["EndpointVersion"];
 
 const RECENT = 10;
+const ASK_EVERY_MS = 10_000;
 
 /** An input that is in the object store is not part of its job. */
 const isStored = (input: unknown): boolean => isObject(input) && typeof input["$file"] === "string" && input["as"] === "input";
@@ -91,8 +92,10 @@ function Versions({ versions, traffic, needs, chosen, choose }: { versions: Vers
 
 export function Endpoint({ name, from, pin }: { name: string; from: string | null; pin: string | null }) {
   const base = `/v1/endpoints/${encodeURIComponent(name)}`;
-  const versions = useAsked<Schemas["VersionList"]>(`${base}/versions`, "jobs");
-  const traffic = useAsked<Schemas["Traffic"]>(`${base}/traffic`, "jobs");
+  // Neither changes with a job.
+  const versions = useAsked<Schemas["VersionList"]>(`${base}/versions`, null);
+  const traffic = useAsked<Schemas["Traffic"]>(`${base}/traffic`, null);
+  useEffect(() => { const timer = setInterval(() => { if (!document.hidden) { versions.again(); traffic.again(); } }, ASK_EVERY_MS); return () => clearInterval(timer); }, []);
   const needs = useAsked<Schemas["Needs"]>(`${base}/needs`, null).data?.needs ?? [];
   const stats = useStats(name);
   const [filled, setFilled] = useState<{ input: unknown } | null>(null);
@@ -108,7 +111,8 @@ export function Endpoint({ name, from, pin }: { name: string; from: string | nul
     }, (error) => { if (isWanted) setProblem(sentence(error)); });
     return () => { isWanted = false; };
   }, [from]);
-  const isReady = versions.data !== null;
+  // Which version is shown depends on both.
+  const isReady = versions.data !== null && (traffic.data !== null || traffic.problem !== null);
   // An address with a part of the page, e.g. #gallery, is followed once the part is there.
   useEffect(() => { if (isReady && location.hash.length > 1) requestAnimationFrame(() => document.getElementById(location.hash.slice(1))?.scrollIntoView()); }, [isReady]);
 
@@ -124,7 +128,7 @@ export function Endpoint({ name, from, pin }: { name: string; from: string | nul
       <h1><a href="/dashboard/endpoints">Endpoints</a> / {name}</h1>
       <Problem text={versions.problem ?? problem} />
       {about && <p class="about-endpoint">{about}</p>}
-      {shown && <>
+      {isReady && shown && <>
         <div class="row head">
           <label for="version" class="quiet">version</label>
           <select id="version" value={pinned === null ? "" : String(pinned)} onChange={(event) => choose(event.currentTarget.value)}>
@@ -135,7 +139,7 @@ export function Endpoint({ name, from, pin }: { name: string; from: string | nul
           {/* PLACE OF DeleteEndpoint: <DeleteEndpoint name={name} onDeleted={() => go("/dashboard/endpoints")} /> */}
         </div>
         <Figures name={name} version={shown} stats={stats.data?.versions.find((each) => each.version === shown.version)} />
-        <Playground key={`${name}@${shown.version}`} name={name} endpoint={shown} pinned={pinned} filled={filled} ended={() => setTurn((before) => before + 1)} />
+        <Playground key={`${name}@${shown.version}`} name={name} endpoint={shown} pinned={pinned} filled={filled} took={() => setFilled(null)} ended={() => setTurn((before) => before + 1)} />
         <Gallery name={name} turn={turn} />
         <Recent name={name} fill={(input) => setFilled({ input })} />
         <Versions versions={all} traffic={traffic.data} needs={needs} chosen={shown} choose={(version) => choose(String(version))} />

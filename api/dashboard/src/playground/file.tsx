@@ -26,6 +26,8 @@ export function FileField({ control, name, value, change }: Props) {
     const controller = new AbortController();
     running.current = controller;
     setProblem(null);
+    // A run meanwhile must not get the file before.
+    if (id !== "") change(undefined);
     setSending({ name: file.name, fraction: 0 });
     upload(file, (fraction) => { if (!controller.signal.aborted) setSending({ name: file.name, fraction }); }, controller.signal)
       .then((found) => { latest.current({ $file: found }); }, (error: unknown) => { if (!controller.signal.aborted) setProblem(sentence(error)); })
@@ -47,7 +49,7 @@ export function FileField({ control, name, value, change }: Props) {
       ) : null}
       <div class="row">
         <input {...control} disabled={isOff} type="file" onChange={(event) => { take(event.currentTarget.files?.[0]); event.currentTarget.value = ""; }} />
-        <span class="quiet">{mayWrite ? "or drop a file here" : "This session lacks the permission files:write."}</span>
+        <span class={mayWrite ? "quiet hint" : "quiet"}>{mayWrite ? "or drop a file here" : "This session lacks the permission files:write."}</span>
       </div>
       {problem && <p class="wrong" role="alert">{problem}</p>}
     </div>

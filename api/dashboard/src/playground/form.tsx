@@ -9,18 +9,19 @@ const ROWS_MAX = 100;
 const DEPTH_MAX = 12;
 const RANGE_STEPS_MAX = 10_000;
 
-interface Common { root: Schema; misfits: Misfit[]; isOff: boolean; depth: number }
+interface Common { root: Schema; misfits: Misfit[]; isOff: boolean; depth: number; tag?: string }
 interface FieldProps extends Common { path: string; name: string; schema: unknown; value: Json | undefined; isRequired: boolean; change: (value: Json | undefined) => void; remove?: (() => void) | undefined }
 
-/** The id of the control at a JSON pointer. */
-export const idOf = (path: string): string => `input${path.replace(/[^\w]/g, (each) => `-${each.charCodeAt(0)}`)}`;
+/** The id of the control at a JSON pointer; `tag` is that of a union's member. A group has another one. */
+export const idOf = (path: string, tag = ""): string => `input${path.replace(/[^\w]/g, (each) => `-${each.charCodeAt(0)}`)}${tag}`;
+export const groupOf = (id: string): string => `${id}-group`;
 
 /** The message for a control: its own, and those of parts that have no control. */
 function messageAt(misfits: Misfit[], path: string): string { return misfits.filter((misfit) => misfit.path === path).map((misfit) => misfit.message).join("; "); }
 
 function Row({ props, its, children, isGroup = false }: { props: FieldProps; its: Shape; children: ComponentChildren; isGroup?: boolean }) {
-  const { path, name, isRequired, remove, misfits, isOff } = props;
-  const id = idOf(path);
+  const { path, name, isRequired, remove, misfits, isOff, tag } = props;
+  const id = idOf(path, tag);
   const message = messageAt(misfits, path);
   const title = text(its.schema["title"]);
   const about = [bounds(its), its.schema["default"] != null && its.schema["default"] !== "" ? `default ${(typeof its.schema["default"] === "string" ? its.schema["default"] : JSON.stringify(its.schema["default"])).slice(0, 60)}` : "", !isRequired && its.schema["default"] == null ? "optional" : ""].filter(Boolean).join(" · ");
@@ -28,13 +29,13 @@ function Row({ props, its, children, isGroup = false }: { props: FieldProps; its
   const help = text(its.schema["description"]);
   const off = remove && <button type="button" class="small" disabled={isOff} aria-label={`Remove ${name}`} onClick={remove}>✕</button>;
   const notes = <>{help && <p class="help" id={`${id}-help`}>{help}</p>}{message && <p class="wrong" id={`${id}-wrong`}>{message}</p>}</>;
-  if (isGroup) return <fieldset id={id} tabIndex={-1} class={message ? "field invalid" : "field"}><legend>{heading}{off}</legend>{notes}{children}</fieldset>;
+  if (isGroup) return <fieldset id={groupOf(id)} tabIndex={-1} class={message ? "field invalid" : "field"}><legend>{heading}{off}</legend>{notes}{children}</fieldset>;
   return <div class={message ? "field invalid" : "field"}><div class="top"><label for={id}>{heading}</label>{off}</div>{children}{notes}</div>;
 }
 
 /** What every control carries: its id, and where its help and its error are. */
-function control({ path, isOff, misfits, isRequired }: FieldProps, its: Shape) {
-  const id = idOf(path);
+function control({ path, isOff, misfits, isRequired, tag }: FieldProps, its: Shape) {
+  const id = idOf(path, tag);
   const wrong = messageAt(misfits, path) !== "";
   const described = [text(its.schema["description"]) && `${id}-help`, wrong && `${id}-wrong`].filter(Boolean).join(" ");
   return { id, disabled: isOff, "aria-required": isRequired, "aria-invalid": wrong, "aria-describedby": described || undefined };
@@ -129,7 +130,7 @@ function ListField({ props, its }: { props: FieldProps; its: Shape }) {
   if (value.length > ROWS_MAX) return <JsonField props={props} its={its} />;
   return (
     <>
-      {value.map((each, n) => <Field key={n} {...props} depth={depth + 1} path={path + part(n)} name={String(n + 1)} schema={of(n)} value={each} isRequired change={(next) => set(n, next)} remove={tuple.length > n ? undefined : () => change(value.filter((_, at) => at !== n))} />)}
+      {value.map((each, n) => <Field key={n} {...props} tag="" depth={depth + 1} path={path + part(n)} name={String(n + 1)} schema={of(n)} value={each} isRequired change={(next) => set(n, next)} remove={tuple.length > n ? undefined : () => change(value.filter((_, at) => at !== n))} />)}
       {value.length < most && !(tuple.length > 0 && value.length >= tuple.length) && <button type="button" disabled={isOff} onClick={add}>Add {value.length === 0 ? "an item" : "another"}</button>}
     </>
   );
@@ -145,7 +146,7 @@ function Others({ props, its, known }: { props: FieldProps; its: Shape; known: s
   const add = () => { if (name !== "" && !Object.hasOwn(value, name)) { change({ ...value, [name]: initial(schema, root) ?? "" }); setName(""); } };
   return (
     <>
-      {others.map((each) => <Field key={each} {...props} depth={depth + 1} path={path + part(each)} name={each} schema={schema} value={value[each]} isRequired change={(next) => change({ ...value, [each]: next ?? null })} remove={() => { const { [each]: _gone, ...rest } = value; change(rest); }} />)}
+      {others.map((each) => <Field key={each} {...props} tag="" depth={depth + 1} path={path + part(each)} name={each} schema={schema} value={value[each]} isRequired change={(next) => change({ ...value, [each]: next ?? null })} remove={() => { const { [each]: _gone, ...rest } = value; change(rest); }} />)}
       <div class="row"><input aria-label={`Name of a new member of ${props.name}`} placeholder="name" value={name} disabled={isOff} onInput={(event) => setName(event.currentTarget.value)} /><button type="button" disabled={isOff || name === ""} onClick={add}>Add</button></div>
     </>
   );
@@ -181,7 +182,7 @@ function UnionField({ props, its }: { props: FieldProps; its: Shape }) {
   return (
     <>
       <select aria-label={`Kind of ${props.name}`} disabled={isOff} value={String(at)} onChange={(event) => pick(Number(event.currentTarget.value))}>{its.members.map((member, n) => <option key={n} value={String(n)}>{named(member, root)}</option>)}</select>
-      <Field key={at} {...props} misfits={props.misfits.filter((misfit) => misfit.path !== props.path)} depth={props.depth + 1} name={named(its.members[at], root)} schema={its.members[at]} isRequired={props.isRequired && !its.isNullable} remove={undefined} />
+      <Field key={at} {...props} tag={`${props.tag ?? ""}-in`} misfits={props.misfits.filter((misfit) => misfit.path !== props.path)} depth={props.depth + 1} name={named(its.members[at], root)} schema={its.members[at]} isRequired={props.isRequired && !its.isNullable} remove={undefined} />
     </>
   );
 }

@@ -82,17 +82,24 @@ export function Output({ run, empty }: { run: Run; empty: ComponentChildren }) {
           <pre class="streamed" tabIndex={0} aria-label="Streamed output">{written.text}</pre>
         </>
       )}
-      {job?.state === "succeeded" && <><Streamed run={run} /><Result job={job} isFolded /><p class="quiet"><a href={`/v1/jobs/${encodeURIComponent(job.id)}/result`} download={`${job.id}.json`}>Download the result as JSON</a></p></>}
+      {job?.state === "succeeded" && <><Given run={run} job={job} /><p class="quiet"><a href={`/v1/jobs/${encodeURIComponent(job.id)}/result`} download={`${job.id}.json`}>Download the result as JSON</a></p></>}
       {job && <Timings job={job} />}
       {written.logs.length > 0 && <details class="logs" open={job?.state === "failed" || job?.state === "running"}><summary>Logs <span class="quiet">{written.logs.length}</span></summary><pre tabIndex={0} aria-label="Logs">{written.logs.join("\n")}</pre></details>}
     </>
   );
 }
 
-/** The text of a job that streamed text, whole: its result is a list of its pieces. */
-function Streamed({ run: { job, written } }: { run: Run }) {
-  const result: unknown = job?.result;
-  const pieces = Array.isArray(result) && result.length > 0 && result.every((piece) => typeof piece === "string") && written.outputs > 0;
-  if (!pieces && !(written.outputs > 0 && job?.result_url && result == null)) return null;
-  return <pre class="streamed" tabIndex={0} aria-label="Streamed output">{pieces ? (result as string[]).join("") : written.text}</pre>;
+/** The result. A job that streamed text has a list of its pieces, which is shown as the text that it is. */
+function Given({ run: { written }, job }: { run: Run; job: Job }) {
+  const result: unknown = job.result;
+  const pieces = Array.isArray(result) && result.length > 0 && result.every((piece) => typeof piece === "string") ? (result as string[]) : null;
+  const streamed = written.outputs === 0 ? null : pieces ? pieces.join("") : result == null ? written.text : null;
+  if (streamed === null) return <Result job={job} isFolded />;
+  return (
+    <>
+      {pieces === null && written.cut > 0 && <p class="quiet">The first {written.cut} characters are not kept here; the result has them.</p>}
+      <pre class="streamed" tabIndex={0} aria-label="Streamed output">{streamed}</pre>
+      <details><summary>Result</summary><Result job={job} isFolded /></details>
+    </>
+  );
 }

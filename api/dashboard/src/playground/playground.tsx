@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Schemas } from "../api";
 import { useMay } from "../session";
 import { CallFrom } from "./call";
-import { Form, idOf } from "./form";
+import { Form, groupOf, idOf } from "./form";
 import { Output } from "./output";
 import { isOver, useRun } from "./run";
 import { check, initial, type Json, type Misfit, type Schema } from "./schema";
@@ -21,9 +21,9 @@ function leave(name: string, value: Json | undefined): void {
 /** What is missing is not an error before someone wants to run it. */
 const isMissing = (misfit: Misfit) => misfit.message === "is required" || misfit.message === "choose a file";
 
-interface Props { name: string; endpoint: Schemas["EndpointVersion"]; pinned: number | null; filled: { input: unknown } | null; ended: () => void }
+interface Props { name: string; endpoint: Schemas["EndpointVersion"]; pinned: number | null; filled: { input: unknown } | null; took: () => void; ended: () => void }
 
-export function Playground({ name, endpoint, pinned, filled, ended }: Props) {
+export function Playground({ name, endpoint, pinned, filled, took, ended }: Props) {
   const schema = (typeof endpoint.input_schema === "object" && endpoint.input_schema !== null ? endpoint.input_schema : {}) as Schema;
   const begin = () => initial(schema, schema);
   const [value, setValue] = useState<Json | undefined>(() => (left.has(name) ? left.get(name) : begin()));
@@ -45,7 +45,7 @@ export function Playground({ name, endpoint, pinned, filled, ended }: Props) {
 
   const set = (next: Json | undefined) => { setValue(next); leave(name, next); setStale(true); };
   const fill = (next: Json | undefined) => { set(next); setTyped(null); setTypo(null); setTried(false); };
-  useEffect(() => { if (filled) { fill(filled.input as Json); run.clear(); document.getElementById("playground")?.scrollIntoView({ block: "start" }); } }, [filled]);
+  useEffect(() => { if (filled) { fill(filled.input as Json); took(); run.clear(); document.getElementById("playground")?.scrollIntoView({ block: "start" }); } }, [filled]);
   useEffect(() => { if (isOver(run.job)) ended(); }, [run.job?.id, isOver(run.job)]);
 
   const type = (text: string) => {
@@ -62,7 +62,7 @@ export function Playground({ name, endpoint, pinned, filled, ended }: Props) {
     if (own.length > 0) {
       setTab("form");
       // The controls show their errors first.
-      requestAnimationFrame(() => { const first = own.map(({ path }) => document.getElementById(idOf(path))).find((each) => each !== null) ?? form.current?.querySelector<HTMLElement>("[aria-invalid=true]"); first?.focus(); first?.scrollIntoView({ block: "nearest" }); });
+      requestAnimationFrame(() => { const first = own.map(({ path }) => document.getElementById(idOf(path)) ?? document.getElementById(groupOf(idOf(path)))).find((each) => each !== null) ?? form.current?.querySelector<HTMLElement>("[aria-invalid=true]"); first?.focus(); first?.scrollIntoView({ block: "nearest" }); });
       return;
     }
     run.submit({ endpoint: name, input: value ?? {}, ...(pinned === null ? {} : { version: pinned }) });
@@ -91,7 +91,9 @@ export function Playground({ name, endpoint, pinned, filled, ended }: Props) {
           </div>
           <form ref={form} noValidate onSubmit={(event) => { event.preventDefault(); start(); }}>
             {tab === "form" && typo !== null && <p class="wrong" role="alert">The JSON tab contains text that is not JSON; the form shows the last valid inputs.</p>}
-            {tab === "form" ? <Form schema={schema} value={value} misfits={shown} isOff={false} change={set} /> : (
+            {/* Hidden and not gone: an upload goes on while the JSON is looked at. */}
+            <div hidden={tab !== "form"}><Form schema={schema} value={value} misfits={shown} isOff={false} change={set} /></div>
+            {tab === "json" && (
               <div class="field"><textarea aria-label="Inputs as JSON" aria-invalid={typo !== null} aria-describedby={typo === null ? undefined : "typo"} class="mono grows whole" rows={10} spellcheck={false} value={typed ?? (value === undefined ? "" : JSON.stringify(value, null, 2))} onInput={(event) => type(event.currentTarget.value)} />{typo !== null && <p class="wrong" id="typo">{typo}</p>}</div>
             )}
             {whole.map((misfit) => <p key={misfit.message} class="wrong" role="alert">The input {misfit.message}</p>)}

@@ -9,6 +9,8 @@ const LOG_LINES_MAX = 1000;
 const LINE_CHARS_MAX = 4000;
 const TEXT_CHARS_MAX = 200_000;
 const ASK_EVERY_MS = 1500;
+const SENDS_MAX = 3;
+const PAUSE_MS = 1000;
 const ENDED = ["succeeded", "failed", "cancelled", "expired"];
 
 export const isOver = (job: Job | null): boolean => job !== null && ENDED.includes(job.state);
@@ -21,6 +23,19 @@ export interface Run { job: Job | null; written: Written; isSubmitting: boolean;
 
 /** Random, also where the page is not served over https. */
 function key(): string { return `dashboard-${[...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`; }
+
+/** Submits a job; again where no answer came, which the key makes safe. */
+async function send(body: string): Promise<Job> {
+  const headers = { "Idempotency-Key": key() };
+  for (let turn = 1; ; turn++) {
+    try {
+      return await ask<Job>("/v1/jobs", { method: "POST", headers, body });
+    } catch (error) {
+      if (error instanceof Refused || turn === SENDS_MAX) throw error;
+      await new Promise((done) => setTimeout(done, PAUSE_MS));
+    }
+  }
+}
 
 export function useRun(): Run {
   const [job, setJob] = useState<Job | null>(null);
@@ -85,9 +100,9 @@ export function useRun(): Run {
     setErrors([]);
     setWritten(NOTHING);
     setJob(null);
-    ask<Job>("/v1/jobs", { method: "POST", headers: { "Idempotency-Key": key() }, body: JSON.stringify(request) }).then(
+    send(JSON.stringify(request)).then(
       (answer) => { if (isHere.current) setJob(answer); },
-      (error: unknown) => { if (isHere.current) { setProblem(sentence(error)); if (error instanceof Refused) setErrors(error.errors); } },
+      (error: unknown) => { if (isHere.current) { setProblem(error instanceof Refused ? sentence(error) : "The API cannot be reached. Whether the job was submitted is unknown; the recent jobs show it."); if (error instanceof Refused) setErrors(error.errors); } },
     ).finally(() => { if (isHere.current) setSubmitting(false); });
   };
   const cancel = () => { if (id !== null) ask<Job>(`/v1/jobs/${encodeURIComponent(id)}/cancel`, { method: "POST" }).then((answer) => { if (isHere.current) setJob((now) => (now?.id === id ? answer : now)); }, (error) => { if (isHere.current) setProblem(sentence(error)); }); };
