@@ -93,7 +93,7 @@ def main() -> None:
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         if check:
-            stale.append(f"{path.relative_to(ROOT)} does not match api/openapi.json: run `make models`")
+            stale.append(f"{path.relative_to(ROOT)} is out of date: run `make models`")
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")

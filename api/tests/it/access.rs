@@ -45,6 +45,14 @@ async fn a_tenants_admin_makes_tokens_and_gives_nobody_what_it_has_not() {
     let record = &made["record"];
     assert_eq!((&record["tenant"], &record["user"], &record["kind"]), (&json!("acme"), &json!("ana"), &json!("api")));
     assert!(record["expires_at"].is_string() && record["last_used_at"].is_null());
+    assert_eq!(
+        (&record["trust"], &record["region"], &record["single_use"]),
+        (&json!(null), &json!(null), &json!(false))
+    );
+    let wanted = json!({"name": "rig", "roles": ["worker"], "trust": "datacenter", "region": "eu", "single_use": true});
+    let join = make(&stack, &admin, &wanted).await;
+    assert_eq!((&join["record"]["trust"], &join["record"]["region"]), (&json!("datacenter"), &json!("eu")));
+    assert_eq!((&join["record"]["kind"], &join["record"]["single_use"]), (&json!("join"), &json!(true)));
 
     let listed = stack.json(as_whom(&stack, &admin, Method::GET, "/v1/tokens")).await;
     assert!(listed["tokens"].as_array().unwrap().iter().any(|listed| listed["id"] == record["id"]));

@@ -65,7 +65,7 @@ export { FileRef, type Files, type UploadOptions } from "./resources/files.js";
 export type { JobEvent } from "./resources/events.js";
 export type { FeedbackExportOptions, FeedbackResource } from "./resources/feedback.js";
 export { Job, type ResultRef, type WaitOptions } from "./resources/job.js";
-export type { DeadLettersOptions, Jobs, ListOptions } from "./resources/jobs.js";
+export type { DeadLettersOptions, Jobs, ListOptions, ManyOptions } from "./resources/jobs.js";
 export type { LimitsResource } from "./resources/limits.js";
 export type { Pipeline, PipelineStep, RunOptions, StepOptions } from "./resources/pipelines.js";
 export type { CreateScheduleOptions, ListSchedulesOptions, ScheduledJob, Schedules } from "./resources/schedules.js";

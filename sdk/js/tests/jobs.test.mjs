@@ -270,6 +270,16 @@ test("many are retried and cancelled a thousand at a time, each request with its
   assert.equal(new Set(api.requests.map(({ headers }) => headers["idempotency-key"])).size, 5);
 });
 
+test("as many jobs as asked are retried and cancelled", async () => {
+  const pairs = [0, 1].map((n) => ({ id: `a${n}`, new_id: `b${n}` }));
+  api.on("POST /v1/jobs/retry", ok({ retried: pairs, more: true }));
+  api.on("POST /v1/jobs/cancel", ok({ cancelled: 1000, more: true }), ok({ cancelled: 200, more: true }));
+  assert.deepEqual(await client.jobs.retryMany({ endpoint: "echo" }, { limit: 2, sameVersion: true }), pairs);
+  assert.deepEqual(body(api.requests[0]), { filter: { endpoint: "echo" }, limit: 2, same_version: true });
+  assert.equal(await client.jobs.cancelMany({ endpoint: "echo" }, { limit: 1200 }), 1200);
+  assert.deepEqual(api.requests.map((request) => body(request).limit), [2, 1000, 200]);
+});
+
 test("dead letters come page by page, and lists take every filter", async () => {
   api.on(
     "GET /v1/dead-letters",

@@ -105,8 +105,8 @@ test("feedback adds up by version and is exported as it comes", async () => {
   api.on("GET /v1/feedback", ok({ versions: [stats] }));
   api.on(route, drop, data(line + line));
   assert.deepEqual(await client.feedback.stats({ endpoint: "echo" }), [stats]);
-  assert.equal((await collect(client.feedback.export({ endpoint: "echo", version: 1, sample: 10 }))).length, 2);
-  assert.deepEqual(api.seen(route)[1]?.query, { endpoint: "echo", version: "1", sample: "10" });
+  assert.equal((await collect(client.feedback.export({ endpoint: "echo", version: 1, sample: 10, seed: 7 }))).length, 2);
+  assert.deepEqual(api.seen(route)[1]?.query, { endpoint: "echo", version: "1", sample: "10", seed: "7" });
   // Another sample would be another choice, so what began is not begun again.
   let lose = () => {};
   api.on(route, (response) => {

@@ -13,6 +13,8 @@ export interface FeedbackExportOptions extends CallOptions {
   version?: number;
   /** The size of the random sample, 1 to 100,000. Default 1,000. */
   sample?: number;
+  /** The same seed returns the same sample. Default: another sample for each call. */
+  seed?: number;
 }
 
 /** `client.feedback`: ratings of results. */
@@ -36,8 +38,8 @@ export class FeedbackResource {
    * A repeated request would draw another sample. Therefore a connection that is lost after the first job throws.
    */
   export(options: FeedbackExportOptions = {}): AsyncGenerator<FeedbackExample, void, void> {
-    const { endpoint, version, sample, signal } = options;
-    return jsonl(this.#http, `/v1/feedback/export?${query({ endpoint, version, sample })}`, { signal });
+    const { endpoint, version, sample, seed, signal } = options;
+    return jsonl(this.#http, `/v1/feedback/export?${query({ endpoint, version, sample, seed })}`, { signal });
   }
 }
 

@@ -24,6 +24,11 @@ export interface DeadLettersOptions extends CallOptions {
   pageSize?: number;
 }
 
+export interface ManyOptions extends CallOptions {
+  /** The most jobs to retry or cancel. Default: all. */
+  limit?: number;
+}
+
 /** The most jobs that one request retries or cancels. */
 const MANY_MAX = 1_000;
 
@@ -88,17 +93,18 @@ export class Jobs extends JobRoutes {
   /**
    * Retries the selected jobs that failed or expired and have not been retried yet.
    *
-   * The filter has at least one member. Requests retry 1,000 jobs at a time until none is left. The new jobs run on the
-   * version that `retry` would choose.
+   * The filter has at least one member. Requests retry 1,000 jobs at a time until none is left or `limit` are retried.
+   * The new jobs run on the version that `retry` would choose.
    */
   async retryMany(
     filter: JobFilter,
-    { signal, sameVersion }: CallOptions & { sameVersion?: boolean } = {},
+    { signal, sameVersion, limit = Infinity }: ManyOptions & { sameVersion?: boolean } = {},
   ): Promise<RetriedJob[]> {
     const all = new Map<string, RetriedJob>();
     const options = sameVersion ? { same_version: true } : {};
-    for (let more = true; more; ) {
-      const page = await this.#many<{ retried: RetriedJob[]; more: boolean }>("retry", filter, signal, options);
+    for (let more = true; more && all.size < limit; ) {
+      const body = { limit: Math.min(limit - all.size, MANY_MAX), ...options };
+      const page = await this.#many<{ retried: RetriedJob[]; more: boolean }>("retry", filter, signal, body);
       const before = all.size;
       for (const pair of page.retried) all.set(pair.id, pair);
       // Stops at a page without a new job, even if it reports more: otherwise the loop might not end.
@@ -110,12 +116,14 @@ export class Jobs extends JobRoutes {
   /**
    * Cancels the selected jobs that have not ended, and returns how many it cancelled.
    *
-   * The filter has at least one member. Requests cancel 1,000 jobs at a time until none is left.
+   * The filter has at least one member. Requests cancel 1,000 jobs at a time until none is left or `limit` are
+   * cancelled.
    */
-  async cancelMany(filter: JobFilter, { signal }: CallOptions = {}): Promise<number> {
+  async cancelMany(filter: JobFilter, { signal, limit = Infinity }: ManyOptions = {}): Promise<number> {
     let cancelled = 0;
-    for (let more = true; more; ) {
-      const page = await this.#many<{ cancelled: number; more: boolean }>("cancel", filter, signal);
+    for (let more = true; more && cancelled < limit; ) {
+      const body = { limit: Math.min(limit - cancelled, MANY_MAX) };
+      const page = await this.#many<{ cancelled: number; more: boolean }>("cancel", filter, signal, body);
       cancelled += page.cancelled;
       more = page.more && page.cancelled > 0;
     }
@@ -134,8 +142,8 @@ export class Jobs extends JobRoutes {
   }
 
   /** Sends one request. Each has its own idempotency key, because the same filter selects other jobs the next time. */
-  #many<T>(verb: "retry" | "cancel", filter: JobFilter, signal: AbortSignal | undefined, options = {}): Promise<T> {
-    const body = { filter: named(JOB_FILTER, filter), limit: MANY_MAX, ...options };
+  #many<T>(verb: "retry" | "cancel", filter: JobFilter, signal: AbortSignal | undefined, more: object): Promise<T> {
+    const body = { filter: named(JOB_FILTER, filter), ...more };
     return this.#http.post<T>(`/v1/jobs/${verb}`, JSON.stringify(body), { signal });
   }
 }
