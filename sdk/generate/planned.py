@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _PREFIX = "#/components/schemas/"
+_KINDS = ("job", "step", "schedule", "batch", "endpoint", "version", "traffic", "rollback")
 _QUERY = (
     ("dry_run", "Delete nothing, and return what depends on it. Default: false."),
     ("force", "Delete it even if something depends on it. Default: false."),
@@ -25,7 +26,7 @@ def complete(raw: dict[str, Any]) -> dict[str, Any]:
         ("/v1/endpoints/{name}", "delete_endpoint", "The endpoint's name."),
         ("/v1/endpoints/{name}/versions/{version}", "delete_endpoint_version", "The endpoint's name."),
         ("/v1/files/{id}", "delete_file", "The file's id."),
-        ("/v1/requirement-sets/{id}", "delete_requirement_set", "The id of the requirements."),
+        ("/v1/requirement-sets/{id}", "delete_requirement_set", "The set's id."),
     ):
         paths[path] = {**paths.get(path, {}), "delete": _deletion(path, operation, what)}
     answer = {"content": {"application/json": {"schema": {"$ref": f"{_PREFIX}RequirementSetList"}}}}
@@ -37,9 +38,8 @@ def _deletion(path: str, operation: str, what: str) -> dict[str, Any]:
     named: list[Mapping[str, Any]] = []
     for name in ("name", "version", "id"):
         if f"{{{name}}}" in path:
-            is_number = name == "version" or (name == "id" and "requirement" in path)
-            kind = "integer" if is_number else "string"
-            doc = "The version." if name == "version" else what
+            kind = "integer" if name == "version" else "string"
+            doc = "The version's number." if name == "version" else what
             named.append({"name": name, "in": "path", "required": True, "schema": {"type": kind}, "description": doc})
     for name, doc in _QUERY:
         one = {"name": name, "in": "query", "required": False, "schema": {"type": "boolean"}, "description": doc}
@@ -52,22 +52,31 @@ def _schemas() -> dict[str, Any]:
     number = {"type": "integer", "minimum": 0}
     return {
         "Deletion": _object(
-            "What was deleted, or would be.",
-            deleted={"type": "boolean", "description": "Whether it was deleted; false for a dry run."},
-            dependents=_list("Dependent", "What depends on it."),
-            freed_bytes={**number, "description": "The bytes that are freed in the object store."},
+            "The outcome of a deletion.",
+            deleted={"type": "boolean", "description": "Whether it was deleted; false after a dry run."},
+            dependents=_list("Dependent", "What depended on it."),
+            freed_bytes={
+                **number,
+                "description": "The size of the stored files that were deleted with it, or that would be.",
+            },
         ),
         "Dependent": _object(
-            "Things of one kind that depend on what is deleted.",
-            kind={"type": "string", "description": "The kind, e.g. `jobs` or `schedules`."},
+            "What depends on a resource, of one kind.",
+            kind={"$ref": f"{_PREFIX}DependentKind", "description": "The kind."},
             count={**number, "description": "How many there are."},
-            examples={"type": "array", "items": {"type": "string"}, "description": "The ids or names of some."},
+            examples={
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Up to five of them: ids, or names.",
+            },
         ),
         "RequirementSet": _object(
-            "Requirements for workers that endpoints share.",
-            id={**number, "description": "The id."},
-            requirements={"$ref": f"{_PREFIX}Requirements", "description": "The requirements."},
+            "A requirement set: all that endpoints require of workers besides memory.",
+            id={"type": "string", "description": "The id. It follows from the requirements."},
+            demands={"$ref": f"{_PREFIX}Requirements"},
+            versions={"type": "array", "items": {"type": "string"}, "description": "The versions, as `name@version`."},
         ),
+        "DependentKind": {"type": "string", "description": "A kind of dependents.", "enum": list(_KINDS)},
         "RequirementSetList": _object("Every set.", requirement_sets=_list("RequirementSet", "The sets.")),
     }
 

@@ -86,12 +86,14 @@ RESOURCES = (
             Route(
                 "delete_endpoint",
                 "delete",
-                f"Deletes an endpoint and all its versions. {_DEPENDENTS} With `force`, open jobs are cancelled.",
+                f"Deletes an endpoint and all its versions. {_DEPENDENTS} With `force`, open jobs are cancelled and "
+                "schedules paused.",
             ),
             Route(
                 "delete_endpoint_version",
                 "delete_version",
-                f"Deletes a version of an endpoint. {_DEPENDENTS} With `force`, its open jobs are cancelled.",
+                f"Deletes a version of an endpoint. {_DEPENDENTS} With `force`, its open jobs are cancelled and its "
+                "schedules paused.",
             ),
         ),
         is_base=True,
@@ -175,7 +177,7 @@ RESOURCES = (
     Resource(
         "requirement_sets",
         "RequirementSets",
-        "`client.requirement_sets`: requirements for workers that endpoints share. For operators.",
+        "`client.requirement_sets`: what endpoints require of workers besides memory, each set once.",
         (
             Route("GET /v1/requirement-sets", "list", "Returns every set of requirements.", "*"),
             Route("DELETE /v1/requirement-sets/{id}", "delete", f"Deletes a set of requirements. {_DEPENDENTS}"),

@@ -18,7 +18,7 @@ beforeEach(async () => {
 
 afterEach(() => api.stop());
 
-const USED = { kind: "schedules", count: 1, examples: ["sch_1"] };
+const USED = { kind: "schedule", count: 1, examples: ["sch_1"] };
 
 test("a dry run returns what depends on an endpoint", async () => {
   const answer = { deleted: false, dependents: [USED], freed_bytes: 4096 };

@@ -3,30 +3,35 @@
 
 import type { EndpointRequirements } from "./endpoints.js";
 
-/** Things of one kind that depend on what is deleted. */
+/** A kind of dependents. */
+export type DependentKind = "job" | "step" | "schedule" | "batch" | "endpoint" | "version" | "traffic" | "rollback";
+
+/** What depends on a resource, of one kind. */
 export interface Dependent {
-  /** The kind, e.g. `jobs` or `schedules`. */
-  kind: string;
+  /** The kind. */
+  kind: DependentKind;
   /** How many there are. */
   count: number;
-  /** The ids or names of some. */
+  /** Up to five of them: ids, or names. */
   examples: string[];
 }
 
-/** What was deleted, or would be. */
+/** The outcome of a deletion. */
 export interface Deletion {
-  /** Whether it was deleted; false for a dry run. */
+  /** Whether it was deleted; false after a dry run. */
   deleted: boolean;
-  /** What depends on it. */
+  /** What depended on it. */
   dependents: Dependent[];
-  /** The bytes that are freed in the object store. */
+  /** The size of the stored files that were deleted with it, or that would be. */
   freed_bytes: number;
 }
 
-/** Requirements for workers that endpoints share. */
+/** A requirement set: all that endpoints require of workers besides memory. */
 export interface RequirementSet {
-  /** The id. */
-  id: number;
-  /** The requirements. */
-  requirements: EndpointRequirements;
+  /** The id. It follows from the requirements. */
+  id: string;
+  /** An endpoint's requirements for workers besides memory. Absent members require nothing. */
+  demands: EndpointRequirements;
+  /** The versions, as `name@version`. */
+  versions: string[];
 }

@@ -79,7 +79,8 @@ export class EndpointRoutes {
 
   /**
    * Deletes an endpoint and all its versions. With `dryRun`, deletes nothing and returns what depends on it. Throws
-   * `InUse`, which has them, if something does and `force` is not set. With `force`, open jobs are cancelled.
+   * `InUse`, which has them, if something does and `force` is not set. With `force`, open jobs are cancelled and
+   * schedules paused.
    */
   delete(name: string, options: DeleteEndpointOptions = {}): Promise<Deletion> {
     const { dryRun, force, signal } = options;
@@ -88,7 +89,8 @@ export class EndpointRoutes {
 
   /**
    * Deletes a version of an endpoint. With `dryRun`, deletes nothing and returns what depends on it. Throws `InUse`,
-   * which has them, if something does and `force` is not set. With `force`, its open jobs are cancelled.
+   * which has them, if something does and `force` is not set. With `force`, its open jobs are cancelled and its
+   * schedules paused.
    */
   deleteVersion(name: string, version: number, options: DeleteEndpointVersionOptions = {}): Promise<Deletion> {
     const { dryRun, force, signal } = options;
@@ -202,7 +204,7 @@ export interface DeleteRequirementSetOptions extends CallOptions {
   force?: boolean;
 }
 
-/** `client.requirement_sets`: requirements for workers that endpoints share. For operators. */
+/** `client.requirement_sets`: what endpoints require of workers besides memory, each set once. */
 export class RequirementSets {
   /** @internal */
   constructor(protected readonly http: Http) {}
@@ -217,9 +219,9 @@ export class RequirementSets {
    * Deletes a set of requirements. With `dryRun`, deletes nothing and returns what depends on it. Throws `InUse`, which
    * has them, if something does and `force` is not set.
    */
-  delete(id: number, options: DeleteRequirementSetOptions = {}): Promise<Deletion> {
+  delete(id: Id, options: DeleteRequirementSetOptions = {}): Promise<Deletion> {
     const { dryRun, force, signal } = options;
-    return this.http.remove(`/v1/requirement-sets/${id}?${query({ dry_run: dryRun, force })}`, { signal });
+    return this.http.remove(`/v1/requirement-sets/${part(id)}?${query({ dry_run: dryRun, force })}`, { signal });
   }
 }
 

@@ -280,7 +280,7 @@ class AsyncClient:
 
     @property
     def requirement_sets(self) -> AsyncRequirementSets:
-        """Requirements for workers that endpoints share."""
+        """What endpoints require of workers besides memory."""
         return AsyncRequirementSets(self)
 
     async def upload(

@@ -281,7 +281,7 @@ class Client:
 
     @property
     def requirement_sets(self) -> RequirementSets:
-        """Requirements for workers that endpoints share."""
+        """What endpoints require of workers besides memory."""
         return RequirementSets(self)
 
     def upload(

@@ -26,7 +26,7 @@ from stokehold._generated.batches import (
     OnInvalid,
 )
 from stokehold._generated.costs import CostRow, Costs, CostsBy, HostedCost, Savings
-from stokehold._generated.deletion import Deletion, Dependent, RequirementSet
+from stokehold._generated.deletion import Deletion, Dependent, DependentKind, RequirementSet
 from stokehold._generated.endpoints import (
     Endpoint,
     EndpointRequirements,
@@ -116,6 +116,7 @@ __all__ = [
     "Dependee",
     "DependencyOn",
     "Dependent",
+    "DependentKind",
     "Endpoint",
     "EndpointLimits",
     "EndpointRequirements",

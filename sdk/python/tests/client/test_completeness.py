@@ -94,7 +94,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "POST /v1/quarantine/readmit": lambda c: c.quarantine.readmit(["j"]),
     "GET /v1/queue": lambda c: c.fleet.queue(),
     "GET /v1/requirement-sets": lambda c: c.requirement_sets.list(),
-    "DELETE /v1/requirement-sets/{id}": lambda c: c.requirement_sets.delete(3, dry_run=True),
+    "DELETE /v1/requirement-sets/{id}": lambda c: c.requirement_sets.delete("r", dry_run=True),
     "GET /v1/schedules": lambda c: list(c.schedules.list()),
     "POST /v1/schedules": lambda c: c.schedules.create(cron="* * * * *", endpoint="echo"),
     "GET /v1/schedules/{id}": lambda c: c.schedules.retrieve("s"),
@@ -126,7 +126,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
 # Members of answers whose samples would make a call wait, or look for another page.
 JOB = {"state": "succeeded", "result": None, "result_url": None}
 # Of an API that does not have the deletions of `generate/planned.py` yet.
-DELETED = {"dependents": [{"kind": "jobs", "count": 1, "examples": ["j"]}], "freed_bytes": 1}
+DELETED = {"dependents": [{"kind": "job", "count": 1, "examples": ["j"]}], "freed_bytes": 1}
 MEMBERS: dict[str, dict[str, Any]] = {
     "CancelledMany": {"more": False},
     "Job": JOB,

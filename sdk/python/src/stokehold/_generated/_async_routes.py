@@ -106,7 +106,7 @@ class AsyncEndpointRoutes:
         """Deletes an endpoint and all its versions.
 
         With `dry_run`, deletes nothing and returns what depends on it. Raises `InUse`, which has them, if something
-        does and `force` is not set. With `force`, open jobs are cancelled.
+        does and `force` is not set. With `force`, open jobs are cancelled and schedules paused.
 
         name: The endpoint's name.
         dry_run: Delete nothing, and return what depends on it. Default: False.
@@ -122,10 +122,10 @@ class AsyncEndpointRoutes:
         """Deletes a version of an endpoint.
 
         With `dry_run`, deletes nothing and returns what depends on it. Raises `InUse`, which has them, if something
-        does and `force` is not set. With `force`, its open jobs are cancelled.
+        does and `force` is not set. With `force`, its open jobs are cancelled and its schedules paused.
 
         name: The endpoint's name.
-        version: The version.
+        version: The version's number.
         dry_run: Delete nothing, and return what depends on it. Default: False.
         force: Delete it even if something depends on it. Default: False.
         """
@@ -378,7 +378,7 @@ class AsyncFileRoutes:
 
 
 class AsyncRequirementSets:
-    """`client.requirement_sets`: requirements for workers that endpoints share. For operators."""
+    """`client.requirement_sets`: what endpoints require of workers besides memory, each set once."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -389,19 +389,21 @@ class AsyncRequirementSets:
         return [RequirementSet.decode(each) for each in raw["requirement_sets"]]
 
     async def delete(
-        self, requirement_set_id: int, *, dry_run: bool | None = None, force: bool | None = None
+        self, requirement_set_id: str, *, dry_run: bool | None = None, force: bool | None = None
     ) -> Deletion:
         """Deletes a set of requirements.
 
         With `dry_run`, deletes nothing and returns what depends on it. Raises `InUse`, which has them, if something
         does and `force` is not set.
 
-        requirement_set_id: The id of the requirements.
+        requirement_set_id: The set's id.
         dry_run: Delete nothing, and return what depends on it. Default: False.
         force: Delete it even if something depends on it. Default: False.
         """
         query = pairs({"dry_run": dry_run, "force": force})
-        raw = await self._client._run(self._client._api.delete(f"/v1/requirement-sets/{requirement_set_id}", query))
+        raw = await self._client._run(
+            self._client._api.delete(f"/v1/requirement-sets/{quote(requirement_set_id, safe='')}", query)
+        )
         return Deletion.decode(raw)
 
 

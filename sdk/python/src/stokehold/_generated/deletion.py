@@ -5,33 +5,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from stokehold._generated.endpoints import (
     EndpointRequirements,
 )
+from stokehold._read import word
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+DependentKind = Literal["job", "step", "schedule", "batch", "endpoint", "version", "traffic", "rollback"]
+"""A kind of dependents."""
+
+
 @dataclass(frozen=True)
 class Dependent:
-    """Things of one kind that depend on what is deleted.
+    """What depends on a resource, of one kind.
 
-    kind: The kind, e.g. `jobs` or `schedules`.
+    kind: The kind.
     count: How many there are.
-    examples: The ids or names of some.
+    examples: Up to five of them: ids, or names.
     """
 
-    kind: str
+    kind: DependentKind
     count: int
     examples: tuple[str, ...]
 
     @classmethod
     def decode(cls, raw: Mapping[str, Any]) -> Self:
         return cls(
-            kind=raw.get("kind") or "",
+            kind=word(raw, "kind"),
             count=raw.get("count") or 0,
             examples=tuple(raw.get("examples") or ()),
         )
@@ -39,11 +44,11 @@ class Dependent:
 
 @dataclass(frozen=True)
 class Deletion:
-    """What was deleted, or would be.
+    """The outcome of a deletion.
 
-    deleted: Whether it was deleted; False for a dry run.
-    dependents: What depends on it.
-    freed_bytes: The bytes that are freed in the object store.
+    deleted: Whether it was deleted; False after a dry run.
+    dependents: What depended on it.
+    freed_bytes: The size of the stored files that were deleted with it, or that would be.
     """
 
     deleted: bool
@@ -61,18 +66,21 @@ class Deletion:
 
 @dataclass(frozen=True)
 class RequirementSet:
-    """Requirements for workers that endpoints share.
+    """A requirement set: all that endpoints require of workers besides memory.
 
-    id: The id.
-    requirements: The requirements.
+    id: The id. It follows from the requirements.
+    demands: An endpoint's requirements for workers besides memory. Absent members require nothing.
+    versions: The versions, as `name@version`.
     """
 
-    id: int
-    requirements: EndpointRequirements
+    id: str
+    demands: EndpointRequirements
+    versions: tuple[str, ...]
 
     @classmethod
     def decode(cls, raw: Mapping[str, Any]) -> Self:
         return cls(
             id=raw["id"],
-            requirements=EndpointRequirements.decode(raw.get("requirements") or {}),
+            demands=EndpointRequirements.decode(raw.get("demands") or {}),
+            versions=tuple(raw.get("versions") or ()),
         )
