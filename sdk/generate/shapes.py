@@ -97,7 +97,7 @@ JOBS = (
         first=("name", "stage", "endpoint", "job_id", "state", "decision", "reason", "scores", "timing"),
     ),
     Shape("JobCost", "JobCost", "JobCost"),
-    Shape("Waiting", "Waiting", "Waiting"),
+    Shape("Waiting", "Waiting", "Waiting", leaves_out=("*",)),
     Shape(
         "Job",
         "JobFields",
