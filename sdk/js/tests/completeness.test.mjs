@@ -25,9 +25,13 @@ const NO_METHOD = {
   "GET /v1/session": "the dashboard",
   "POST /v1/session": "the dashboard",
   "DELETE /v1/session": "the dashboard",
+  "POST /v1/files/upload": "clients that can neither hash a file nor reach the object store",
   "POST /v1/weights": "a deploy from a folder, by `stoke deploy` and the Python client",
   "GET /v1/weights/url": "a deploy from a folder, by `stoke deploy` and the Python client",
 };
+
+/** Not in every release of the API. */
+const NEW = ["POST /v1/files/upload"];
 
 /** @param {AsyncIterable<unknown>} all */
 async function collect(all) {
@@ -190,7 +194,7 @@ class Described {
 test("every operation has a method or a reason", () => {
   const known = new Set([...Object.keys(CALLS), ...Object.keys(NO_METHOD)]);
   assert.deepEqual(OPERATIONS.filter((one) => !known.has(one)), []);
-  assert.deepEqual(Object.keys(NO_METHOD).filter((one) => !OPERATIONS.includes(one)), []);
+  assert.deepEqual(Object.keys(NO_METHOD).filter((one) => !OPERATIONS.includes(one) && !NEW.includes(one)), []);
 });
 
 for (const [operation, call] of Object.entries(CALLS)) {

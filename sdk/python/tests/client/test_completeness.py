@@ -34,7 +34,11 @@ NO_METHOD = {
     "GET /v1/session": "the dashboard",
     "POST /v1/session": "the dashboard",
     "DELETE /v1/session": "the dashboard",
+    "POST /v1/files/upload": "clients that can neither hash a file nor reach the object store",
 }
+
+# Not in every release of the API.
+NEW = {"POST /v1/files/upload"}
 
 # The operations that are parts of a deploy with weights; test_deploy.py has them.
 PARTS = {"POST /v1/weights", "GET /v1/weights/url"}
@@ -213,7 +217,7 @@ def described() -> Iterator[Described]:
 
 def test_every_operation_has_a_method_or_a_reason() -> None:
     assert OPERATIONS - set(CALLS) - set(NO_METHOD) - PARTS == set()
-    assert (set(NO_METHOD) | PARTS) - OPERATIONS == set()
+    assert (set(NO_METHOD) | PARTS) - OPERATIONS <= NEW
 
 
 @pytest.mark.parametrize("operation", sorted(set(CALLS) & OPERATIONS))
