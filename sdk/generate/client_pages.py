@@ -16,6 +16,9 @@ from generate.typescript import TypeScript
 
 WIDTH = 100
 
+# What examples use of the package, besides its client.
+PUBLIC_NAMES = frozenset({"WaitTimeout"})
+
 # Words of annotations that a reader does not need.
 _UNPACKED = re.compile(r"builtins[.]|Unpack\[(\w+)\]")
 
@@ -149,7 +152,7 @@ def markdown(doc: str) -> str:
     parts = []
     for number, block in enumerate(re.split(r"(```[\s\S]*?```)", doc)):
         if number % 2:
-            parts.append(textwrap.dedent(block))
+            parts.append(_complete(textwrap.dedent(block)))
             continue
         for paragraph in re.split(r"\n\s*\n", block):
             lines = [line for line in paragraph.splitlines() if line.strip()]
@@ -158,6 +161,22 @@ def markdown(doc: str) -> str:
             items = [] if not re.match(r"^\*{0,2}\w+: ", lines[0]) else _items(lines)
             parts.append("\n".join(items) if items else _wrapped(" ".join(line.strip() for line in lines)))
     return "\n\n".join(parts)
+
+
+def _complete(block: str) -> str:
+    """A block of Python with the imports, the client and the job that it uses."""
+    if not block.startswith("```python\n"):
+        return block
+    code = block.removeprefix("```python\n")
+    nodes = list(ast.walk(ast.parse(code.removesuffix("```"))))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    set_here = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    used = names - set_here
+    modules = [f"import {name}" for name in sorted(used & {"pathlib"})]
+    public = sorted({"Client", *(name for name in used if name in PUBLIC_NAMES)})
+    head = [*modules, *([""] if modules else []), f"from stokehold import {', '.join(public)}", "", "client = Client()"]
+    head += ['job = client.submit("echo", {})'] if "job" in used else []
+    return "\n".join(["```python", *head, code])
 
 
 def _items(lines: list[str]) -> list[str]:

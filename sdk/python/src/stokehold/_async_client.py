@@ -136,7 +136,7 @@ class AsyncClient:
         raises `PartlySubmitted`, which has the jobs of the earlier ones.
 
         ```python
-        jobs = await client.submit_many("embed", [{"text": line} for line in lines], idempotency_key="import-7")
+        jobs = await client.submit_many("embed", [{"text": "one"}, {"text": "two"}], idempotency_key="import-7")
         ```
         """
         members = job_options(options)

@@ -53,7 +53,7 @@ class AsyncJob(JobRecord):
         ```python
         try:
             print(await job.result(timeout=60))
-        except stokehold.WaitTimeout:
+        except WaitTimeout:
             print(await job.refresh(), job.waiting)
         ```
         """

@@ -137,7 +137,7 @@ class Client:
         raises `PartlySubmitted`, which has the jobs of the earlier ones.
 
         ```python
-        jobs = client.submit_many("embed", [{"text": line} for line in lines], idempotency_key="import-7")
+        jobs = client.submit_many("embed", [{"text": "one"}, {"text": "two"}], idempotency_key="import-7")
         ```
         """
         members = job_options(options)

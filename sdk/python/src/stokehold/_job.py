@@ -54,7 +54,7 @@ class Job(JobRecord):
         ```python
         try:
             print(job.result(timeout=60))
-        except stokehold.WaitTimeout:
+        except WaitTimeout:
             print(job.refresh(), job.waiting)
         ```
         """
