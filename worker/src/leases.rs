@@ -13,6 +13,9 @@ use crate::gateway::Gateway;
 /// Shortest timeout of a heartbeat.
 const EXTEND_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
+/// Minimum time between a heartbeat and the next one that only reports a changed phase of a starting job.
+const CHANGE_PAUSE: Duration = Duration::from_millis(500);
+
 /// The leases of this worker.
 #[derive(Default)]
 pub(crate) struct Leases {
@@ -114,33 +117,34 @@ pub(crate) struct HeartbeatConfig {
     pub(crate) lease: Duration,
 }
 
-/// Extends all leases together until `shutdown`, and passes each accepted status with its response to `on_reply`. Stops
-/// an attempt whose lease was not confirmed for almost its whole duration, because another worker may get its job; this
+/// Extends all leases together until `shutdown`, and passes each accepted status with its response to `on_reply`. A
+/// heartbeat is sent early when `changed` completes. Stops an attempt whose lease was not confirmed for almost its whole duration, because another worker may get its job; this
 /// happens on time even while a heartbeat call is waiting.
-pub(crate) async fn keep(
+pub(crate) async fn keep<Changed: Future<Output = ()>>(
     leases: &Leases,
     gateway: &Gateway,
     heartbeat: HeartbeatConfig,
-    status: impl Fn() -> WorkerStatus,
-    gpus: impl Fn() -> Vec<GpuCapability>,
+    report: impl Fn() -> (WorkerStatus, Vec<GpuCapability>),
+    changed: impl Fn() -> Changed,
     on_reply: impl Fn(&WorkerStatus, &ExtendReply),
     shutdown: CancellationToken,
 ) {
     tokio::select! {
-        () = send_heartbeats(leases, gateway, heartbeat, status, gpus, on_reply) => {}
+        () = send_heartbeats(leases, gateway, heartbeat, report, changed, on_reply) => {}
         () = stop_silent(leases, heartbeat) => {}
         () = shutdown.cancelled() => {}
     }
 }
 
-async fn send_heartbeats(
+async fn send_heartbeats<Changed: Future<Output = ()>>(
     leases: &Leases,
     gateway: &Gateway,
     heartbeat: HeartbeatConfig,
-    status: impl Fn() -> WorkerStatus,
-    gpus: impl Fn() -> Vec<GpuCapability>,
+    report: impl Fn() -> (WorkerStatus, Vec<GpuCapability>),
+    changed: impl Fn() -> Changed,
     on_reply: impl Fn(&WorkerStatus, &ExtendReply),
 ) {
+    let mut sent = Instant::now();
     let mut ticks = interval(heartbeat.every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut token = gateway.token_number();
@@ -149,10 +153,14 @@ async fn send_heartbeats(
             _ = ticks.tick() => {}
             // After a new join, the leases may be about to expire.
             () = gateway.token_replaced(token) => {}
+            // Users see the phase of a job that starts, so it is reported before the next tick.
+            () = async { changed().await; sleep_until(sent + CHANGE_PAUSE.min(heartbeat.every)).await } => {}
         }
         let asked = Instant::now();
+        sent = asked;
         token = gateway.token_number();
-        let request = ExtendRequest { leases: leases.refs(), cards: gpus(), status: status() };
+        let (status, cards) = report();
+        let request = ExtendRequest { leases: leases.refs(), cards, status };
         match gateway.extend(&request, heartbeat.every.max(EXTEND_TIMEOUT_MIN)).await {
             Ok(reply) => {
                 on_reply(&request.status, &reply);

@@ -21,6 +21,7 @@ mod load;
 mod model;
 mod ready;
 mod room;
+mod starting;
 mod status;
 mod warmup;
 
@@ -69,6 +70,8 @@ pub(crate) struct Pool {
     crowded: Mutex<HashMap<ModelRef, Instant>>,
     /// Notified when a run or a claim of a GPU has ended.
     ended: Arc<Notify>,
+    /// Jobs that wait for a model.
+    starting: starting::Starting,
     /// Tasks that load models.
     loads: Mutex<JoinSet<()>>,
 }
@@ -108,6 +111,7 @@ impl Pool {
             endpoints: Mutex::default(),
             crowded: Mutex::default(),
             ended: Arc::default(),
+            starting: starting::Starting::default(),
             loads: Mutex::default(),
         }
     }

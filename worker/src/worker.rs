@@ -93,22 +93,25 @@ impl Worker {
             every: Duration::from_millis(joined.extend_every_ms),
             lease: Duration::from_millis(joined.lease_ms),
         };
-        let status = || {
+        let pool = &self.attempts.pool;
+        let report = || {
             let running = u32::try_from(self.leases.running()).unwrap_or(u32::MAX);
             metrics::running(running);
-            WorkerStatus {
+            let status = WorkerStatus {
                 draining: self.attempts.draining.is_cancelled(),
-                loaded: self.attempts.pool.loaded_names(),
+                loaded: pool.loaded_names(),
                 running,
                 gpus: self.gpus.readings(),
-                models: self.attempts.pool.models(),
+                models: pool.models(),
                 host: self.host.status(),
-                learned: self.attempts.pool.learn(),
-            }
+                starting: pool.starting(),
+                learned: pool.learn(),
+            };
+            (status, pool.reach())
         };
         let on_reply = |status: &WorkerStatus, reply: &ExtendReply| {
-            self.attempts.pool.mark_reported(&status.learned);
-            self.attempts.pool.forget(&reply.forgotten);
+            pool.mark_reported(&status.learned);
+            pool.forget(&reply.forgotten);
             if let Some(wanted) = &reply.hold {
                 // One at a time; the gateway repeats the others.
                 let _ = self.reservations.try_send(wanted.clone());
@@ -118,7 +121,8 @@ impl Worker {
             }
             self.next.send_replace(reply.next.clone());
         };
-        keep(&self.leases, &self.gateway, heartbeat, status, || self.attempts.pool.reach(), on_reply, stop).await;
+        let changed = || pool.starting_changed();
+        keep(&self.leases, &self.gateway, heartbeat, report, changed, on_reply, stop).await;
     }
 
     /// The current offer, if it exceeds that of the waiting lease call. `None` without GPUs, whose room is what

@@ -26,7 +26,10 @@ pub use join::{JoinReply, JoinRequest};
 pub use lease::{LeaseReply, LeaseRequest, LeasedJob};
 pub use offer::{GpuCapability, ModelRef, Offer, WarmModel};
 pub use secrets::{Secrets, SecretsReply, SecretsRequest};
-pub use status::{GpuHealth, GpuReading, HostStatus, LearnedNeed, ModelOnGpu, ModelState, ModelStatus, WorkerStatus};
+pub use status::{
+    GpuHealth, GpuReading, HostStatus, LearnedNeed, ModelOnGpu, ModelState, ModelStatus, StartPhase, StartingJob,
+    WorkerStatus,
+};
 
 /// The version of this protocol. `join` refuses a worker with another version.
 pub const PROTOCOL: u32 = 1;

@@ -19,6 +19,7 @@ impl Attempt<'_> {
         loop {
             let model = pool.model(&which, behind.take()).await.map_err(Error::Failed)?;
             self.slot.shares(model.endpoint.jobs_at_once(), model.endpoint.max_batch_size() > 1);
+            let _starting = pool.starts(lease.job_id, &model);
             pool.grow(&model, lease);
             let Some(turn) = self.turn(&model).await? else { continue };
             let (model, ready) = if model.is_ready() {

@@ -33,7 +33,7 @@ impl Pool {
         let endpoint = self.endpoint(which).await?;
         if endpoint.models().is_empty() && !endpoint.is_fetched.load(Ordering::SeqCst) {
             // Without secrets, which require a lease of one of its jobs.
-            self.fetch(&endpoint, Secrets::default(), None).await?;
+            self.fetch(&endpoint, Secrets::default(), None, &|| ()).await?;
             endpoint.is_fetched.store(true, Ordering::SeqCst);
         }
         Ok(())

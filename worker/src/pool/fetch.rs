@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
-use stokehold_protocol::gateway::{JobMessage, LeaseRef, Secrets, SecretsRequest};
+use stokehold_protocol::gateway::{JobMessage, LeaseRef, Secrets, SecretsRequest, StartPhase};
 use stokehold_protocol::job::{ErrorCode, JobError};
 use stokehold_protocol::requirements::SandboxLevel;
 
 use super::Pool;
 use super::endpoint::Endpoint;
+use super::model::Model;
 use crate::environment::{Environment, EnvironmentSpec};
 use crate::failure::{failed, infra};
 use crate::gateway::Error as GatewayError;
@@ -42,27 +43,28 @@ pub(super) struct Fetched {
 
 impl Pool {
     /// Fetches the parts of a model. If a job waits for them, reports the download progress for it.
-    pub(super) async fn fetch_for(
-        &self,
-        endpoint: &Endpoint,
-        lease: Option<&LeaseRef>,
-        waits: bool,
-    ) -> Result<Fetched, JobError> {
+    pub(super) async fn fetch_for(&self, model: &Model, lease: Option<&LeaseRef>) -> Result<Fetched, JobError> {
+        let endpoint = &*model.endpoint;
+        self.enters(model, StartPhase::Environment);
         let secrets = self.secrets(endpoint, lease).await?;
-        let messages = lease.filter(|_| waits).map(|lease| Messages::new(Arc::clone(&self.gateway), lease.clone()));
-        let fetched = self.fetch(endpoint, secrets, messages.as_ref()).await;
+        let messages =
+            lease.filter(|_| !model.is_growing()).map(|lease| Messages::new(Arc::clone(&self.gateway), lease.clone()));
+        let has_environment = || self.enters(model, StartPhase::Weights);
+        let fetched = self.fetch(endpoint, secrets, messages.as_ref(), &has_environment).await;
         if let Some(messages) = messages {
             messages.flush().await;
         }
         fetched
     }
 
-    /// Fetches the environment, package and weights. Sends download progress to `messages`.
+    /// Fetches the environment, package and weights. Sends download progress to `messages`. Calls `has_environment` if
+    /// the environment and the package are ready before the weights may be.
     pub(super) async fn fetch(
         &self,
         endpoint: &Endpoint,
         secrets: Secrets,
         messages: Option<&Messages>,
+        has_environment: &(dyn Fn() + Sync),
     ) -> Result<Fetched, JobError> {
         let (version, started) = (&endpoint.spec.version, Instant::now());
         let spec = &version.spec;
@@ -75,6 +77,9 @@ impl Pool {
             |phase| tracing::info!(endpoint.id = %version.name, version = version.version, "environment: {phase}");
         let others = async {
             let both = tokio::join!(self.environments.get(&environment, &progress), self.package(endpoint));
+            if !spec.weights.is_empty() {
+                has_environment();
+            }
             (both, started.elapsed())
         };
         let (((environment, package), others_took), weights) =

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use stokehold_protocol::endpoint::Runner as RunnerKind;
-use stokehold_protocol::gateway::LeaseRef;
+use stokehold_protocol::gateway::{LeaseRef, StartPhase};
 use stokehold_protocol::job::JobError;
 use stokehold_vram::{Reservation, Ticket};
 use tracing::Instrument as _;
@@ -31,8 +31,9 @@ impl Pool {
         let endpoint = &*model.endpoint;
         let mut fetched = match ahead.take() {
             Some(fetched) => fetched,
-            None => self.fetch_for(endpoint, lease, !model.is_growing()).await?,
+            None => self.fetch_for(model, lease).await?,
         };
+        self.enters(model, StartPhase::Loading);
         let home = endpoint.folder.home().map_err(|error| infra(format!("cannot create scratch space: {error}")))?;
         let gpus = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.gpus.clone());
         let vram = self.vram_of(&gpus, reservation.as_ref());

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use stokehold_protocol::gateway::StartPhase;
 use stokehold_protocol::now_ms;
 use stokehold_vram::{Idle, Need, Ticket};
 
@@ -30,6 +31,8 @@ pub(crate) struct Model {
     pub(super) growing: AtomicBool,
     /// Whether it is being loaded.
     loading: AtomicBool,
+    /// The phase of the load, and its start; `None` if it is not being loaded.
+    pub(super) phase: Mutex<Option<(StartPhase, Instant)>>,
     /// Whether it needs a GPU for itself because it ran out of memory next to others.
     pub(super) alone: AtomicBool,
     pub(super) loaded: tokio::sync::Mutex<Option<Loaded>>,
@@ -108,6 +111,7 @@ pub(super) struct Loading<'a>(&'a Model);
 impl Drop for Loading<'_> {
     fn drop(&mut self) {
         *self.0.moved.lock() = Instant::now();
+        *self.0.phase.lock() = None;
         self.0.loading.store(false, Ordering::SeqCst);
     }
 }
@@ -123,6 +127,7 @@ impl Model {
             moved: Mutex::new(Instant::now()),
             growing: AtomicBool::new(false),
             loading: AtomicBool::new(false),
+            phase: Mutex::default(),
             alone: AtomicBool::new(false),
             loaded: tokio::sync::Mutex::default(),
             on: Mutex::default(),

@@ -124,7 +124,7 @@ impl Pool {
         // Fetch weights before reserving a GPU, so that it is not idle meanwhile.
         let mut ahead = match model.endpoint.spec.version.spec.weights.is_empty() {
             true => None,
-            false => Some(self.fetch_for(&model.endpoint, lease, !model.is_growing()).await.map_err(NotReady::Job)?),
+            false => Some(self.fetch_for(model, lease).await.map_err(NotReady::Job)?),
         };
         loop {
             let room = self.make_room(model, claim.take()).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stokehold_protocol::endpoint::EndpointSpec;
-use stokehold_protocol::gateway::LeaseRef;
+use stokehold_protocol::gateway::{LeaseRef, StartPhase};
 use tempfile::TempDir;
 
 use crate::stage::{Setup, Stage, pack, result, spec};
@@ -97,4 +97,22 @@ async fn no_job_waits_for_a_model_that_is_loading_while_another_is_free() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     std::fs::write(place.path().join("gate"), "").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_model_loads_is_reported_until_it_runs() {
+    let stage = Stage::with(Setup::default()).await;
+    let place = tempfile::tempdir().unwrap();
+    let source = include_str!("handlers/held.py").replace("@PLACE@", &place.path().to_string_lossy());
+    stage.gateway.deploy("held", pack(&source), spec("held"));
+    let job = stage.submit_to("held", json!({}));
+    let phase = |seen: &crate::gateway::Seen| {
+        let starting = seen.status.starting.iter().find(|starting| starting.job_id == job.job_id)?;
+        (starting.phase == StartPhase::Loading).then_some(starting.phase_ms)
+    };
+    stage.gateway.until("the model to load", phase).await;
+    // The test itself creates the file that the handler's module waits for.
+    std::fs::write(place.path().join("go"), "").unwrap();
+    assert_eq!(result(&stage.gateway.end(&job).await), json!("loaded"));
+    stage.gateway.until("nothing to start", |seen| seen.status.starting.is_empty().then_some(())).await;
 }

@@ -23,6 +23,7 @@ const BESIDE_RUN_MS: u64 = 2 * 3_600_000;
 const LOADED_MAX: usize = 1_000;
 const GPUS_MAX: usize = 64;
 const LEARNED_MAX: usize = 100;
+const STARTING_MAX: usize = 100;
 
 /// `extend`: the heartbeat.
 pub(super) async fn extend(
@@ -46,6 +47,7 @@ pub(super) async fn extend(
     let told = async {
         let known = app.fleets.worker(&worker.worker_id).await?.ok_or_else(unknown)?;
         let mut status = request.status.clone();
+        status.starting.truncate(STARTING_MAX);
         // The worker itself need not set it, because it gets no jobs. The readers of its status see that it drains.
         status.draining |= app.fleets.drains().await?.contains_key(&known.name);
         let advised = async { Ok(app.advisor.advise(&known, &request.cards, &status).await) };

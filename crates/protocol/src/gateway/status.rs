@@ -1,6 +1,8 @@
 //! The status of a worker, its GPUs and its models, as sent with every heartbeat.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::id::JobId;
 
 /// The status of a worker, as sent with every heartbeat.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -23,9 +25,42 @@ pub struct WorkerStatus {
     /// Status of the worker's host.
     #[serde(default)]
     pub host: HostStatus,
+    /// Leased jobs whose model is not loaded yet; the first ones if there are many. Absent from workers and dropped by
+    /// gateways of the previous release.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "known_phases")]
+    pub starting: Vec<StartingJob>,
     /// Memory needs learned since the last acknowledged heartbeat. They are not stored with the status.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub learned: Vec<LearnedNeed>,
+}
+
+/// A leased job that waits for its model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartingJob {
+    /// The job.
+    pub job_id: JobId,
+    /// The current phase of its model.
+    pub phase: StartPhase,
+    /// Time in this phase when the heartbeat was sent, milliseconds.
+    pub phase_ms: u64,
+}
+
+/// A phase in the start of a model, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StartPhase {
+    /// The environment is built, and the package is fetched.
+    Environment,
+    /// The environment is ready, and weights are still downloaded.
+    Weights,
+    /// The runner starts, loads the model and warms it up.
+    Loading,
+}
+
+/// Reads the starting jobs, except those in a phase that only a later release has: a heartbeat must not fail for it.
+fn known_phases<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<StartingJob>, D::Error> {
+    let all = Vec::<serde_json::Value>::deserialize(deserializer)?;
+    Ok(all.into_iter().filter_map(|one| serde_json::from_value(one).ok()).collect())
 }
 
 /// A model on a worker.
