@@ -353,6 +353,7 @@ fn record(now_ms: u64, id: &str, offer: &Offer, bid_usd_per_hour: Option<UsdMicr
         agreed_usd_micros_per_hour: Some(agreed),
         booting_usd_micros_per_hour: None,
         made_ms: None,
+        listed_ms: None,
         released_ms: None,
         stopped_usd_micros_per_hour: offer.stopped_usd_per_hour.unwrap_or_default().micros(),
         is_interruptible: bid_usd_per_hour.is_some(),

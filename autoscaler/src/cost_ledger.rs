@@ -338,6 +338,7 @@ mod tests {
         let of_vast = |wanted| MachineRecord {
             booting_usd_micros_per_hour: Some(60_000),
             made_ms: Some(NOW + 6_000),
+            listed_ms: None,
             ..machine(wanted)
         };
         let listed = |minutes, state| {

@@ -325,7 +325,9 @@ impl Autoscaler {
         if !changed && at_ms.saturating_sub(self.told_ms) < STATUS_EVERY_MS {
             return;
         }
-        let status = AutoscalerStatus { at_ms, notices, etas, decisions: self.notices.decisions() };
+        let decisions = self.notices.decisions();
+        let (boots_s, resume_s) = eta::boots(self.planner.learned());
+        let status = AutoscalerStatus { at_ms, notices, etas, decisions, boots_s, resume_s };
         match registry.put_autoscaler(term, &status).await {
             Ok(_) => self.told_ms = at_ms,
             Err(error) => tracing::debug!(%error, "cannot publish the status of the autoscaler; retrying"),

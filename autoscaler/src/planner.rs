@@ -5,7 +5,7 @@ use crate::learned::Observer;
 use crate::observation::Observation;
 use crate::plan::Plan;
 use crate::policy::Policy;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Learned, Snapshot};
 
 /// Learns from observations and plans.
 pub struct Planner {
@@ -24,6 +24,12 @@ impl Planner {
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// Statistics learned so far.
+    #[must_use]
+    pub fn learned(&self) -> &Learned {
+        self.observer.learned()
     }
 
     /// Learns from an observation and plans.

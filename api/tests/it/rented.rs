@@ -52,6 +52,7 @@ impl Rented {
             agreed_usd_micros_per_hour: None,
             booting_usd_micros_per_hour: None,
             made_ms: None,
+            listed_ms: None,
             released_ms: None,
             stopped_usd_micros_per_hour: 0,
             is_interruptible: false,

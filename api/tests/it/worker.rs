@@ -473,8 +473,13 @@ async fn a_drained_worker_is_given_nothing_and_the_job_goes_to_another() {
         machine: Some("m-1".to_owned()),
         failure: None,
     };
-    let status =
-        AutoscalerStatus { at_ms: now_ms(), notices: vec![notice], etas: vec![eta], decisions: vec![decision] };
+    let status = AutoscalerStatus {
+        at_ms: now_ms(),
+        notices: vec![notice],
+        etas: vec![eta],
+        decisions: vec![decision],
+        ..AutoscalerStatus::default()
+    };
     assert!(registry.put_autoscaler(term, &status).await.unwrap());
     let fleet = stack.json(stack.get("/v1/fleet")).await;
     assert_eq!(fleet["notices"][0]["text"], "no worker is heard", "{fleet}");

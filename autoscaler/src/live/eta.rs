@@ -1,10 +1,12 @@
 //! Estimated time until the waiting work is done, with the current and booting machines and without new jobs. Pure.
 
+use std::collections::BTreeMap;
+
 use stokehold_queue::registry::Eta;
 
 use crate::observation::{Endpoint, Machine, Observation, Phase};
 use crate::policy::Policy;
-use crate::snapshot::Needs;
+use crate::snapshot::{Learned, Needs};
 
 /// Average remainder of a run in progress, as a share of it.
 const LEFT_OF_RUN: f64 = 0.5;
@@ -25,6 +27,13 @@ pub(crate) fn etas(seen: &Observation, policy: &Policy) -> Vec<Eta> {
         }
     }
     etas
+}
+
+/// Expected boots by kind of GPU, and the expected resume, seconds. The resume is unknown before the first observation.
+pub(crate) fn boots(learned: &Learned) -> (BTreeMap<String, u64>, Option<u64>) {
+    let boots = learned.kinds.iter().filter(|(_, kind)| kind.boot_s > 0.0);
+    let boots = boots.map(|(name, kind)| (name.to_string(), whole(kind.boot_s))).collect();
+    (boots, (learned.resume_s > 0.0).then(|| whole(learned.resume_s)))
 }
 
 fn seconds(seen: &Observation, policy: &Policy, endpoint: &Endpoint, priority: usize) -> Option<u64> {
@@ -100,5 +109,14 @@ mod tests {
         assert_eq!(etas_of(&seen(1, 10, 90)), [(0, Some(20)), (2, Some(200))], "half as many take twice as long");
         assert_eq!(etas_of(&seen(0, 1, 0)), [(0, None)], "there is nobody");
         assert_eq!(etas_of(&seen(1, 0, 0)), []);
+    }
+
+    #[test]
+    fn boots_are_known_by_kind_and_a_resume_once_something_was_seen() {
+        assert_eq!(boots(&Learned::default()), (BTreeMap::new(), None));
+        let kind = |boot_s| crate::snapshot::KindLearned { speed: 1.0, boot_s, losses_per_hour: 0.0 };
+        let kinds = [("RTX 4090".into(), kind(41.2)), ("H100".into(), kind(0.0))].into();
+        let learned = Learned { kinds, resume_s: 29.5, ..Learned::default() };
+        assert_eq!(boots(&learned), ([("RTX 4090".to_owned(), 42)].into(), Some(30)));
     }
 }

@@ -94,6 +94,7 @@ fn unrecorded(seen: &RawState) -> impl Iterator<Item = Correction> {
             agreed_usd_micros_per_hour: None,
             booting_usd_micros_per_hour: None,
             made_ms: None,
+            listed_ms: None,
             released_ms: None,
             stopped_usd_micros_per_hour: 0,
             is_interruptible: false,

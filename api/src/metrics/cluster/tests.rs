@@ -98,7 +98,7 @@ fn house() -> Snapshot {
             at_ms: NOW_MS,
             notices: vec![Notice { kind: "provider_unreachable vast".to_owned(), text: String::new(), since_ms: 0 }],
             etas: vec![],
-            decisions: vec![],
+            ..AutoscalerStatus::default()
         }),
         budgets: vec![Budgeted { scope, budget, spent_usd_micros: 4_500_000, stood: None, paused_until_ms: None }],
         cost_today: Cost { run: 1_500_000, ..Cost::default() },

@@ -42,6 +42,10 @@ pub(super) fn correct(
     if let Some(rental) = rental {
         known.rental = Some(rental.id.clone());
         known.missed_ms = None;
+        // Only the users of a machine that boots are interested in it.
+        if worker.is_none() && machine.wanted == Wanted::Running {
+            known.listed_ms.get_or_insert(seen.now_ms);
+        }
         // The machine was created after all.
         known.is_done |= machine.wanted == Wanted::Running && machine.rental.is_none();
         known.is_done |= machine.wanted == Wanted::Stopped && rental.state == RentalState::Stopped;

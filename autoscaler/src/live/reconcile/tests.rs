@@ -62,6 +62,7 @@ fn machine(age_s: u64) -> MachineRecord {
         agreed_usd_micros_per_hour: Some(300_000),
         booting_usd_micros_per_hour: None,
         made_ms: None,
+        listed_ms: Some(rented_ms),
         released_ms: None,
         stopped_usd_micros_per_hour: 10_000,
         is_interruptible: false,
@@ -129,6 +130,18 @@ fn a_rent_of_unknown_outcome_is_found_by_its_label_or_given_up_and_never_repeate
     assert_eq!(*why, "it was never created");
     let early = MachineRecord { rental: None, is_done: false, ..machine(20) };
     assert_eq!(of(&seen(early, Some(vec![]))), [], "it may show yet");
+}
+
+#[test]
+fn the_time_at_which_a_booting_machine_is_first_listed_is_noted_once() {
+    let new = || MachineRecord { listed_ms: None, ..machine(20) };
+    let [Correction::Note(listed)] = &of(&seen(new(), Some(vec![rental("m-1", "9001")])))[..] else { panic!() };
+    assert_eq!(listed.listed_ms, Some(NOW_MS));
+    assert_eq!(of(&seen(listed.clone(), Some(vec![rental("m-1", "9001")]))), []);
+    assert_eq!(of(&seen(new(), Some(vec![]))), [], "it may show yet");
+    let mut joined = seen(new(), Some(vec![rental("m-1", "9001")]));
+    joined.workers = vec![worker(NOW_MS, 0, false)];
+    assert_eq!(of(&joined), [], "it boots no more");
 }
 
 #[test]

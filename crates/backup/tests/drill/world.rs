@@ -280,6 +280,7 @@ pub(crate) fn machine() -> MachineRecord {
         agreed_usd_micros_per_hour: None,
         booting_usd_micros_per_hour: None,
         made_ms: None,
+        listed_ms: None,
         released_ms: None,
         stopped_usd_micros_per_hour: 0,
         is_interruptible: false,

@@ -60,6 +60,10 @@ pub struct MachineRecord {
     /// Time at which the provider confirmed the creation, Unix milliseconds. The instance is billed from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_ms: Option<u64>,
+    /// Time at which the provider's list first had the instance, Unix milliseconds. Absent in records of the previous
+    /// release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed_ms: Option<u64>,
     /// Time at which the provider first confirmed the release, Unix milliseconds. The instance is billed until then,
     /// even if the provider lists it for longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -195,6 +199,13 @@ pub struct AutoscalerStatus {
     /// The latest decisions, newest first; at most [`DECISIONS_MAX`].
     #[serde(default)]
     pub decisions: Vec<Decision>,
+    /// Expected time from a rental to the join of its worker by GPU model, seconds: the mean of the latest boots, or
+    /// the provider's value until there were some.
+    #[serde(default)]
+    pub boots_s: BTreeMap<String, u64>,
+    /// Expected time from the start of a stopped instance to the join of its worker, seconds.
+    #[serde(default)]
+    pub resume_s: Option<u64>,
 }
 
 /// Number of decisions that are kept in the status.
