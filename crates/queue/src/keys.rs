@@ -186,6 +186,10 @@ impl Keys {
         format!("{}:stood", self.root)
     }
 
+    pub(crate) fn costs(&self) -> String {
+        format!("{}:cost", self.root)
+    }
+
     pub(crate) fn leases(&self) -> String {
         format!("{}:leases", self.root)
     }
@@ -363,8 +367,7 @@ impl RegistryKeys {
         format!("{}:readings:{id}", self.root)
     }
 
-    /// STRING: jobs that arrived, ran and waited in an hour (since 1970), of a tenant, or of all if `*`: a record every
-    /// ten seconds (series.rs).
+    /// STRING: jobs that arrived, ran and waited in an hour (since 1970), of a tenant, or of all if `*` (series.rs).
     pub(crate) fn series(&self, of: &str, hour: u64) -> String {
         format!("{}:series:{of}:{hour}", self.root)
     }

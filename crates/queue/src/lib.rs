@@ -18,6 +18,7 @@ pub mod history;
 #[doc(hidden)]
 pub mod implementation;
 mod keys;
+mod lane_place;
 mod limit_scope;
 mod limits;
 pub mod metrics;
@@ -44,6 +45,7 @@ pub mod traces;
 
 pub use batches::Batches;
 pub use error::Error;
+pub use lane_place::LanePlace;
 pub use outbox::Outbox;
 pub use queue::{BATCH_MAX, Queue, SUBMIT_MAX};
 pub use redis_checks::{Durability, RedisChecks};

@@ -24,6 +24,7 @@ use crate::history::History;
 use crate::id::JobId;
 use crate::job::{Job, NewJob};
 use crate::keys::{Keys, RegistryKeys};
+use crate::lane_place::{self, LanePlace};
 use crate::outbox::Outbox;
 use crate::quarantine::Quarantine;
 use crate::queue::{BatchGuard, SUBMIT_MAX, Submitted};
@@ -189,6 +190,23 @@ impl RedisQueue {
             Some("no") => Ok(false),
             _ => Err(scripts::unexpected(&scripts::ROLE, &reply)),
         }
+    }
+
+    /// The place of a queued job in its lane; `None` if it is in none.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn lane_place(&self, id: JobId) -> Result<Option<LanePlace>, Error> {
+        lane_place::read(&self.connection, &self.keys, id).await
+    }
+
+    /// Expected slot time of a run by `<tenant>:<endpoint>`, milliseconds: the moving average of the runs that ended.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn expected_runs(&self) -> Result<HashMap<String, f64>, Error> {
+        let read = self.connection.long().hgetall(self.keys.costs()).await;
+        read.map_err(Error::redis("read what runs are expected to take"))
     }
 
     /// Durations of the parts of an endpoint's attempts that ended in the last `hours`, at most [`timings::HOURS_MAX`],

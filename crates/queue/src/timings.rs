@@ -57,6 +57,20 @@ impl VersionTimings {
         buckets.keys().next_back().map(|bucket| middle_ms(*bucket))
     }
 
+    /// The median time of the succeeded attempts that took at least `least_ms` for a part, milliseconds; `None` if
+    /// there were none. Unlike [`VersionTimings::quantile_ms`], it ignores attempts that found the model loaded.
+    #[must_use]
+    pub fn typical_ms(&self, part: &str, least_ms: u64) -> Option<u64> {
+        let taken = || self.parts.get(part).into_iter().flatten().map(|(bucket, count)| (middle_ms(*bucket), *count));
+        let taken = || taken().filter(|(ms, _)| *ms >= least_ms);
+        let half = taken().map(|(_, count)| count).sum::<u64>().div_ceil(2);
+        let mut seen = 0;
+        taken().find_map(|(ms, count)| {
+            seen += count;
+            (seen >= half).then_some(ms)
+        })
+    }
+
     fn count(&mut self, what: &str, by: u64) {
         match what.split_once(':') {
             None => match what {
@@ -139,5 +153,7 @@ mod tests {
         assert_eq!((of_one.quantile_ms("run", 0.5), of_one.quantile_ms("run", 0.95)), (Some(1_069), Some(1_069)));
         assert_eq!(of_one.quantile_ms("run", 0.96), Some(4_277));
         assert_eq!(of_one.quantile_ms("weights", 0.5), None, "nobody needed any");
+        assert_eq!(of_one.typical_ms("load", 1), Some(1_069), "those that loaded it");
+        assert_eq!((of_one.typical_ms("run", 4_000), of_one.typical_ms("run", 5_000)), (Some(4_277), None));
     }
 }

@@ -1,6 +1,7 @@
 //! The queue in Redis: the conformance cases, and the faults that only Redis can have.
 
 mod boot_checks;
+mod lane_places;
 mod leftovers;
 
 use std::sync::OnceLock;
