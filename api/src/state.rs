@@ -19,6 +19,7 @@ use crate::endpoints::catalog::Catalog;
 use crate::files::relays::Relays;
 use crate::history::{History, Jobs};
 use crate::jobs::large_inputs::LargeInputs;
+use crate::jobs::waiting::forecasts::Forecasts;
 use crate::jobs::watchers::JobWatchers;
 use crate::server::readiness::Readiness;
 use crate::server::wait_permits::WaitPermits;
@@ -56,6 +57,7 @@ pub struct App {
     pub(crate) storage: Arc<Storage>,
     pub(crate) fleets: Arc<Fleets>,
     pub(crate) instances: Arc<Instances>,
+    pub(crate) forecasts: Arc<Forecasts>,
     pub(crate) evictions: Arc<Evictions>,
     pub(crate) advisor: Arc<Advisor>,
     pub(crate) ownership: Arc<Ownership>,
@@ -110,6 +112,7 @@ impl App {
             tokens: token_cache(),
             token_last_used: Arc::default(),
             instances: Arc::new(Instances::new(db.clone())),
+            forecasts: Arc::new(Forecasts::new(db.clone())),
             evictions: Arc::new(Evictions::new(db.clone(), fleets.clone())),
             ownership: Arc::new(Ownership::new(db.clone(), advisor.clone())),
             costs: Arc::new(Costs::new(db.clone())),

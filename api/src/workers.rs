@@ -3,6 +3,7 @@
 
 pub(crate) mod archives;
 pub(crate) mod capacity;
+pub(crate) mod coming;
 pub(crate) mod evicted;
 pub(crate) mod fleet;
 pub(crate) mod fleet_routes;

@@ -18,9 +18,9 @@ use self::attempt::{AttemptView, ErrorView, TimingView};
 use self::cost::JobCostView;
 pub(crate) use self::waiting::WaitingView;
 use crate::config::Config;
+use crate::jobs::waiting::Explanation;
 use crate::jobs::words::{DecisionWord, DependencyOnWord, JobHookEventWord, PriorityWord, StageWord, StateWord};
 use crate::time_format::rfc3339;
-use crate::workers::fleet::Waiting;
 
 /// A job.
 #[derive(Serialize, ToSchema)]
@@ -35,7 +35,8 @@ pub(crate) struct JobView<'a> {
     /// The state of the job.
     #[schema(value_type = StateWord)]
     state: JobState,
-    /// Why a queued or blocked job has not started; only when a single job is requested.
+    /// Why a queued or blocked job has not started, or why the handler of a running job has not; only when a single job
+    /// is requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<WaitingView>,
     /// The job's priority.
@@ -152,7 +153,7 @@ pub(crate) struct ProgressView<'a> {
 
 impl<'a> JobView<'a> {
     /// Adds the reason for which the job waits, if it does.
-    pub(crate) fn waiting(mut self, why: Option<Waiting>) -> Self {
+    pub(crate) fn waiting(mut self, why: Option<Explanation>) -> Self {
         self.waiting = why.map(WaitingView::from);
         self
     }

@@ -1,5 +1,7 @@
 //! The connected workers, and the reasons for which jobs wait for them. Everything but [`Fleets`] is pure.
 
+mod sharing;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,6 +30,8 @@ pub(crate) struct Fleet(Arc<Parts>);
 
 struct Parts {
     workers: Vec<WorkerRecord>,
+    /// Workers that have missed several heartbeats.
+    lost: Vec<WorkerRecord>,
     demands: Arc<RequirementSets>,
 }
 
@@ -52,6 +56,16 @@ pub(crate) enum Waiting {
     Key(String),
     /// Another job that it depends on has not ended.
     Dependency(String),
+    /// Workers that could run it are occupied, and other jobs start before it.
+    Behind(String),
+    /// An instance that will run it is being rented.
+    Renting(String),
+    /// An instance that will run it boots.
+    Booting(String),
+    /// It is leased, and its worker builds the environment.
+    Environment(String),
+    /// It is leased, and its worker downloads the weights or loads the model.
+    Loading(String),
     /// The job is about to start.
     Soon,
 }
@@ -120,11 +134,11 @@ impl Fleets {
         let (mut workers, demands, drains) =
             tokio::try_join!(self.db.ask("list workers", self.db.registry.workers()), self.demands(), self.drains())?;
         let now_ms = now_ms();
-        workers.retain(|worker| !is_lost(worker, now_ms, self.extend_every_ms));
+        let lost = workers.extract_if(.., |worker| is_lost(worker, now_ms, self.extend_every_ms)).collect();
         for worker in &mut workers {
             worker.status.draining |= drains.contains_key(&worker.name);
         }
-        let fleet = Fleet(Arc::new(Parts { workers, demands }));
+        let fleet = Fleet(Arc::new(Parts { workers, lost, demands }));
         self.fleet.insert((), fleet.clone());
         Ok(fleet)
     }
@@ -191,6 +205,11 @@ impl Fleet {
     /// The workers that are alive.
     pub(crate) fn workers(&self) -> &[WorkerRecord] {
         &self.0.workers
+    }
+
+    /// The workers that have missed several heartbeats.
+    pub(crate) fn lost(&self) -> &[WorkerRecord] {
+        &self.0.lost
     }
 
     /// All sets of requirements, by number.
@@ -386,6 +405,7 @@ pub(crate) mod tests {
     fn fleet(workers: Vec<WorkerRecord>, demands: Requirements) -> Fleet {
         Fleet(Arc::new(Parts {
             workers,
+            lost: Vec::new(),
             demands: Arc::new(BTreeMap::from([(0, Requirements::default()), (1, demands)])),
         }))
     }

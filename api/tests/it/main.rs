@@ -16,6 +16,7 @@ mod costs;
 mod dashboard;
 mod deleting;
 mod duties;
+mod estimates;
 mod events;
 mod evictions;
 mod feedback;
