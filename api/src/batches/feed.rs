@@ -4,7 +4,7 @@
 use stokehold_queue::batches::{Batch, FeedPosition};
 use stokehold_queue::job::{BatchLine, JobSpec, NewJob};
 use stokehold_queue::queue::{BatchGuard, Submitted};
-use stokehold_queue::{Error as QueueError, JobId};
+use stokehold_queue::{Error as QueueError, JobId, now_ms};
 
 use super::bits::Lines;
 use super::lines::{self, Item};
@@ -127,6 +127,7 @@ fn job(batch: &Batch, line: u64, item: Item, target: &Target, retry_of: Option<J
         max_attempts: spec.max_attempts.unwrap_or(defaults.max_attempts),
         metadata: item.metadata,
         files: inputs::files_of(item.input.get()),
+        start_by_ms: Some(target.start_by_ms(now_ms())),
         deadline_ms: spec.deadline_ms,
         retention_ms: Some(KEPT_MS),
         retry_of,

@@ -321,6 +321,10 @@ options! {
         Option<Priority>;
     /// The longest run of jobs that set none, seconds. Default 600.
     timeout_s: Option<u64> = 600, from 1 to 604_800 => u64;
+    /// How long after the submit jobs that set none may take to start, seconds; then they expire. Default 604,800 (7
+    /// days).
+    queue_timeout_s: Option<u64>, from 1 to 2_592_000
+        => #[serde(skip_serializing_if = "Option::is_none")] Option<u64>;
     /// The number of attempts of jobs that set none. Default 3.
     max_attempts: Option<u32> = 3, from 1 to 100 => u32;
     /// When and after which errors jobs are retried.

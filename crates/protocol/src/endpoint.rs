@@ -173,6 +173,9 @@ pub struct EndpointSpec {
     /// Time limit of jobs that set none, seconds.
     #[serde(default = "default_timeout_s")]
     pub timeout_s: u64,
+    /// Time within which jobs that set none must start, seconds; the general default if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_timeout_s: Option<u64>,
     /// Maximum number of attempts of jobs that set none.
     #[serde(default = "default_max_attempts")]
     pub max_attempts: u32,

@@ -16,8 +16,8 @@ pub use self::error::{ErrorCode, JobError, Responsible};
 pub use self::input::{INLINE_INPUT_BYTES, InputFile};
 pub use self::new::{Idempotency, NewJob};
 pub use self::spec::{
-    BatchLine, Concurrency, Dependency, DependencyOn, Hook, HookEvent, JobSpec, Priority, RetryPolicy, SLOT_PARTS,
-    is_unshared,
+    BatchLine, Concurrency, Dependency, DependencyOn, Hook, HookEvent, JobSpec, Priority, QUEUE_TIMEOUT_DEFAULT_S,
+    RetryPolicy, SLOT_PARTS, is_unshared,
 };
 pub use self::step::{Decision, Stage, StepRun, StepSpec};
 pub use self::trace::{ParseTraceError, SpanId, TraceContext, TraceId};

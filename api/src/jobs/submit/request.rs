@@ -66,7 +66,8 @@ pub(crate) struct SubmitRequest {
     #[schema(format = DateTime)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) run_after: Option<String>,
-    /// The job expires if it has not started this many seconds after the submit.
+    /// The job expires if it has not started this many seconds after the submit. Default: the endpoint's, else 604,800
+    /// (7 days), counted from `run_after` if that is later.
     #[schema(minimum = 1, maximum = 2_592_000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) queue_timeout_s: Option<u64>,
@@ -155,7 +156,8 @@ pub(crate) fn check(
         })?,
     };
     let from_now = |seconds: Option<u64>| seconds.map(|seconds| now + seconds * 1000);
-    let start_by_ms = from_now(within(request.queue_timeout_s, 1, AHEAD_MAX_S, at, "queue_timeout_s")?);
+    let queue_timeout_s = within(request.queue_timeout_s, 1, AHEAD_MAX_S, at, "queue_timeout_s")?;
+    let start_by_ms = from_now(queue_timeout_s).unwrap_or_else(|| target.start_by_ms(now.max(run_after_ms)));
     let deadline_ms = from_now(within(request.deadline_s, 1, AHEAD_MAX_S, at, "deadline_s")?);
     let retention_s = within(request.retention_s, RETENTION_MIN_S, AHEAD_MAX_S, at, "retention_s")?;
     let metadata = request.metadata.unwrap_or_default();
@@ -183,7 +185,7 @@ pub(crate) fn check(
         max_attempts,
         metadata,
         files,
-        start_by_ms,
+        start_by_ms: Some(start_by_ms),
         deadline_ms,
         retention_ms: retention_s.map(|seconds| seconds * 1000),
         concurrency,

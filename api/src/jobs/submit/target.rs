@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stokehold_queue::endpoint::StepConfig;
-use stokehold_queue::job::{JobSpec, Stage, StepSpec};
+use stokehold_queue::job::{JobSpec, QUEUE_TIMEOUT_DEFAULT_S, Stage, StepSpec};
 
 use crate::config::Webhooks;
 use crate::endpoints::catalog::{Catalog, Deployed, Error};
@@ -33,6 +33,12 @@ impl Target {
             }
         }
         Ok(Self { deployed, steps, shard, webhooks: app.config.webhooks.clone() })
+    }
+
+    /// Time by which a job must start that sets no timeout and is ready at `ready_ms`, Unix milliseconds.
+    pub(crate) fn start_by_ms(&self, ready_ms: u64) -> u64 {
+        let timeout_s = self.deployed.version.spec.queue_timeout_s.unwrap_or(QUEUE_TIMEOUT_DEFAULT_S);
+        ready_ms.saturating_add(timeout_s.saturating_mul(1_000))
     }
 
     /// Spec of a job that sets no options.

@@ -43,7 +43,10 @@ impl JobError {
     /// The error of a job that did not start in time.
     #[must_use]
     pub fn queue_timeout() -> Self {
-        Self::new(ErrorCode::QueueTimeout, "the job did not start within its queue_timeout_s")
+        Self::new(
+            ErrorCode::QueueTimeout,
+            "the job expired in the queue: it did not start within its queue_timeout_s (7 days by default)",
+        )
     }
 
     /// The error of a job that did not end in time.

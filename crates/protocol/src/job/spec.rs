@@ -116,6 +116,10 @@ pub struct JobSpec {
     pub sdk_ms: Option<u64>,
 }
 
+/// Time within which a job must start if neither it nor its endpoint sets `queue_timeout_s`, seconds: 7 days. Without a
+/// limit, a job that no worker can run would wait forever.
+pub const QUEUE_TIMEOUT_DEFAULT_S: u64 = 7 * 24 * 3_600;
+
 impl JobSpec {
     /// The trace of the job with this id and spec.
     #[must_use]

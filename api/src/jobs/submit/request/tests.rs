@@ -101,13 +101,15 @@ fn every_member(job: &str) -> Value {
     })
 }
 
-/// The job of a request, or the error. Times that count from now are only present or absent.
+/// The job of a request, or the error. Of times that count from now only the number of days is left.
 fn job_of(request: &Value) -> Result<Value, String> {
     let request = serde_json::from_value(request.clone()).unwrap();
     let job = check(request, &TARGETS[0], "acme", "", &[]).map_err(|error| error.to_string())?.job;
     let mut spec = serde_json::to_value(&job.spec).unwrap();
     for name in ["start_by_ms", "deadline_ms"] {
-        spec[name] = spec[name].is_number().into();
+        // Half a day more, because a moment passes between the two.
+        let days = |ms: u64| (ms + 43_200_000).saturating_sub(now_ms()) / 86_400_000;
+        spec[name] = spec[name].as_u64().map(days).into();
     }
     Ok(json!([spec, job.run_after_ms]))
 }
@@ -128,4 +130,19 @@ fn every_member_of_a_request_makes_a_difference_to_its_job() {
         without.as_object_mut().unwrap().remove(name);
         assert_ne!(job_of(&without).ok().as_ref(), Some(&job), "{name} is not part of the job");
     }
+}
+
+#[test]
+fn a_job_that_sets_no_queue_timeout_must_start_within_seven_days() {
+    let start_by_s = |request: Value| {
+        let before_ms = now_ms();
+        let request = serde_json::from_value(request).unwrap();
+        let job = check(request, &TARGETS[0], "acme", "", &[]).map_err(|error| error.to_string()).unwrap().job;
+        (job.spec.start_by_ms.unwrap() - before_ms.max(job.run_after_ms)) / 1_000
+    };
+    assert_eq!(start_by_s(json!({"endpoint": "echo", "input": [1]})), 604_800);
+    assert_eq!(start_by_s(json!({"endpoint": "echo", "input": [1], "queue_timeout_s": 500})), 500);
+    let tomorrow = time_format::rfc3339(now_ms() + 86_400_000);
+    let later = json!({"endpoint": "echo", "input": [1], "run_after": tomorrow});
+    assert_eq!(start_by_s(later), 604_800, "from the time at which it becomes ready");
 }
