@@ -45,7 +45,8 @@ pub(crate) struct JobFlags {
     /// The job's priority [default: the endpoint's, else `standard`]
     #[arg(long, value_parser = parse::words::<Priority>())]
     priority: Option<Priority>,
-    /// The job expires if it has not started this many seconds after the submit
+    /// The job expires if it has not started this many seconds after the submit [default: the endpoint's, else 604,800
+    /// (7 days), counted from `run_after` if that is later]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=2_592_000))]
     queue_timeout_s: Option<u64>,
     /// How many seconds after its end the job stays in the queue's memory before it moves to the archive [default: the

@@ -689,6 +689,8 @@ pub struct EndpointVersion {
     /// The python.
     #[serde(default, deserialize_with = "or_empty")]
     pub python: String,
+    /// The queue timeout s.
+    pub queue_timeout_s: Option<u64>,
     /// The requirements lock.
     #[serde(default, deserialize_with = "or_empty")]
     pub requirements_lock: String,
@@ -1130,7 +1132,8 @@ pub struct Job {
     /// The endpoint's version, fixed at submit.
     #[serde(default, deserialize_with = "or_empty")]
     pub version: u32,
-    /// Why a queued or blocked job has not started; only when a single job is requested.
+    /// Why a queued or blocked job has not started, or why the handler of a running job has not; only when a single job
+    /// is requested.
     pub waiting: Option<Waiting>,
     /// The URL that receives its events.
     pub webhook: Option<String>,
@@ -2101,7 +2104,8 @@ pub struct SubmitRequest {
     /// The job's priority. Default: the endpoint's, else `standard`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
-    /// The job expires if it has not started this many seconds after the submit.
+    /// The job expires if it has not started this many seconds after the submit. Default: the endpoint's, else 604,800
+    /// (7 days), counted from `run_after` if that is later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_timeout_s: Option<u64>,
     /// How many seconds after its end the job stays in the queue's memory before it moves to the archive. Default: the
@@ -2350,9 +2354,15 @@ impl Response for VersionList {
 /// Why a job has not started.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Waiting {
+    /// The number of jobs that are expected to start before it; absent if there are none, and in lists.
+    pub ahead: Option<u64>,
+    /// Seconds until the job is expected to start; absent if unknown, or if a step takes longer than usual.
+    pub estimate_s: Option<u64>,
     /// The reason in words.
     #[serde(default, deserialize_with = "or_empty")]
     pub message: String,
+    /// Seconds since this phase began; absent if unknown, and in lists.
+    pub phase_s: Option<u64>,
     /// The reason.
     #[serde(default, deserialize_with = "or_empty")]
     pub reason: WaitingReason,
@@ -2371,6 +2381,11 @@ words! {
         Limit = "limit",
         ConcurrencyKey = "concurrency_key",
         Dependency = "dependency",
+        BehindOthers = "behind_others",
+        Renting = "renting",
+        Booting = "booting",
+        Environment = "environment",
+        Loading = "loading",
         Soon = "soon",
     }
 }

@@ -65,6 +65,8 @@ pub(crate) struct Manifest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) priority: Option<Priority>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) queue_timeout_s: Option<Whole<1, 2_592_000>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) retry: Option<Retry>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) secrets: Option<Vec<String>>,
@@ -118,6 +120,7 @@ impl Manifest {
             min_warm: self.min_warm.or(base.min_warm),
             network: self.network.or(base.network),
             priority: self.priority.or(base.priority),
+            queue_timeout_s: self.queue_timeout_s.or(base.queue_timeout_s),
             retry: self.retry.or(base.retry),
             secrets: self.secrets.or(base.secrets),
             timeout_s: self.timeout_s.or(base.timeout_s),

@@ -151,6 +151,11 @@ export interface Endpoint {
   min_warm?: number;
   /** The priority of jobs that set none. Default `standard`. */
   priority?: Priority;
+  /**
+   * How long after the submit jobs that set none may take to start, seconds; then they expire. Default 604,800 (7
+   * days).
+   */
+  queue_timeout_s?: number;
   /** When and after which errors jobs are retried. */
   retry?: EndpointRetry;
   /** What the worker starts. Default `{"kind": "python"}`. */

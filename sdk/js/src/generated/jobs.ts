@@ -17,7 +17,7 @@ export type JobState = "scheduled" | "blocked" | "queued" | "running" | "succeed
 export type StepDecision = "allow" | "reject" | "rewrite";
 
 /** The reasons why a job waits. */
-export type WaitingReason = "unschedulable" | "busy" | "budget" | "limit" | "concurrency_key" | "dependency" | "soon";
+export type WaitingReason = "unschedulable" | "busy" | "budget" | "limit" | "concurrency_key" | "dependency" | "behind_others" | "renting" | "booting" | "environment" | "loading" | "soon";
 
 /** The priority of a job. */
 export type Priority = "interactive" | "standard" | "batch";
@@ -148,6 +148,12 @@ export interface Waiting {
   reason: WaitingReason;
   /** The reason in words. */
   message: string;
+  /** The number of jobs that are expected to start before it; absent if there are none, and in lists. */
+  ahead: number | null;
+  /** Seconds until the job is expected to start; absent if unknown, or if a step takes longer than usual. */
+  estimate_s: number | null;
+  /** Seconds since this phase began; absent if unknown, and in lists. */
+  phase_s: number | null;
 }
 
 /** A job. */
@@ -215,7 +221,10 @@ export interface JobRecord {
   step_of: string | null;
   /** The last attempt's timing, with `queued_ms` counted from submit to that lease. */
   timing: Timing | null;
-  /** Why a queued or blocked job has not started; only when a single job is requested. */
+  /**
+   * Why a queued or blocked job has not started, or why the handler of a running job has not; only when a single job is
+   * requested.
+   */
   waiting?: Waiting;
   /** The URL that receives its events. */
   webhook: string | null;

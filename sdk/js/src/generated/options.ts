@@ -26,7 +26,10 @@ export interface JobOptions {
   metadata?: Record<string, string>;
   /** The job's priority. Default: the endpoint's, else `standard`. */
   priority?: Priority;
-  /** The job expires if it has not started this many seconds after the submit. 1 to 2,592,000. */
+  /**
+   * The job expires if it has not started this many seconds after the submit. 1 to 2,592,000. Default: the endpoint's,
+   * else 604,800 (7 days), counted from `runAfter` if that is later.
+   */
   queueTimeoutS?: number;
   /**
    * How many seconds after its end the job stays in the queue's memory before it moves to the archive. 60 to 2,592,000.

@@ -29,6 +29,7 @@ ENDPOINT_BOUNDS: Mapping[str, Bounds] = {
     "min_trust": Bounds("words", words=("community", "datacenter", "owned")),
     "min_warm": Bounds("integer", least=0, most=1000),
     "priority": Bounds("words", words=("interactive", "standard", "batch")),
+    "queue_timeout_s": Bounds("integer", least=1, most=2592000),
     "regions": Bounds("list", most=16),
     "secrets": Bounds("list", most=32),
     "timeout_s": Bounds("integer", least=1, most=604800),
@@ -72,6 +73,8 @@ class EndpointOptions(TypedDict, total=False):
     min_warm: How many workers keep the model loaded without jobs, 0 to 1,000. Default 0.
     network: Whether runners have network access. Default False: only loopback, on workers that can enforce it.
     priority: The priority of jobs that set none. Default `standard`.
+    queue_timeout_s: How long after the submit jobs that set none may take to start, seconds; then they expire. 1 to
+        2,592,000. Default 604,800 (7 days).
     regions: One of these regions, as set on join tokens. At most 16.
     retry: When and after which errors jobs are retried.
     secrets: Names of secrets that runners receive as environment variables: up to 32. They must exist.
@@ -101,6 +104,7 @@ class EndpointOptions(TypedDict, total=False):
     min_warm: int
     network: bool
     priority: str | None
+    queue_timeout_s: int | None
     regions: Sequence[str]
     retry: JobRetry | None
     secrets: Sequence[str]
@@ -131,6 +135,7 @@ class OptionsFields:
     min_warm: int = 0
     network: bool = False
     priority: str | None = None
+    queue_timeout_s: int | None = None
     regions: Sequence[str] = ()
     retry: JobRetry | None = None
     secrets: Sequence[str] = ()

@@ -209,6 +209,8 @@ class Endpoint:
     max_wait_ms: How long the first job of a call waits for others, 0 to 10,000 milliseconds. Default 0.
     min_warm: How many workers keep the model loaded without jobs, 0 to 1,000. Default 0.
     priority: The priority of jobs that set none. Default `standard`.
+    queue_timeout_s: How long after the submit jobs that set none may take to start, seconds; then they expire. Default
+        604,800 (7 days).
     retry: When and after which errors jobs are retried.
     runner: What the worker starts. Default `{"kind": "python"}`.
     secrets: Names of secrets that runners receive as environment variables: up to 32. They must exist.
@@ -245,6 +247,7 @@ class Endpoint:
     max_wait_ms: float | None = None
     min_warm: int | None = None
     priority: Priority | None = None
+    queue_timeout_s: int | None = None
     retry: EndpointRetry | None = None
     runner: EndpointRunner | None = None
     secrets: tuple[str, ...] = ()
@@ -281,6 +284,7 @@ class Endpoint:
             max_wait_ms=raw.get("max_wait_ms"),
             min_warm=raw.get("min_warm"),
             priority=raw.get("priority"),
+            queue_timeout_s=raw.get("queue_timeout_s"),
             retry=optional(EndpointRetry.decode, raw.get("retry")),
             runner=optional(EndpointRunner.decode, raw.get("runner")),
             secrets=tuple(raw.get("secrets") or ()),

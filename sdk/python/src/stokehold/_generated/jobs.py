@@ -17,26 +17,27 @@ if TYPE_CHECKING:
 AttemptState = Literal["running", "succeeded", "failed", "released", "lost", "cancelled", "expired"]
 """The outcome of an attempt, or that it is still running."""
 
-DependencyOn = Literal["success", "completion"]
-"""The end of a job that another one waits for: `success`, or `completion` if any end will do."""
-
-StepStage = Literal["before", "after"]
-"""When a step decides: before or after the endpoint runs the job."""
-
 JobState = Literal["scheduled", "blocked", "queued", "running", "succeeded", "failed", "cancelled", "expired"]
 """The state of a job."""
 
-StepDecision = Literal["allow", "reject", "rewrite"]
-"""The decision of a step."""
-
-WaitingReason = Literal["unschedulable", "busy", "budget", "limit", "concurrency_key", "dependency", "soon"]
+WaitingReason = Literal[
+    "unschedulable",
+    "busy",
+    "budget",
+    "limit",
+    "concurrency_key",
+    "dependency",
+    "behind_others",
+    "renting",
+    "booting",
+    "environment",
+    "loading",
+    "soon",
+]
 """The reasons why a job waits."""
 
 Priority = Literal["interactive", "standard", "batch"]
 """The priority of a job."""
-
-JobHookEvent = Literal["job.started", "job.output", "job.progress", "job.completed"]
-"""An event of a job that a webhook can receive."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ class Dependee(NamedTuple):
     """
 
     job_id: str
-    on: DependencyOn
+    on: Literal["success", "completion"]
 
     @classmethod
     def decode(cls, raw: Mapping[str, Any]) -> Self:
@@ -206,11 +207,11 @@ class StepRun:
     """
 
     name: str
-    stage: StepStage
+    stage: Literal["before", "after"]
     endpoint: str
     job_id: str | None
     state: str
-    decision: StepDecision | None
+    decision: Literal["allow", "reject", "rewrite"] | None
     reason: str | None
     scores: Mapping[str, float]
     timing: Timing
@@ -268,16 +269,25 @@ class Waiting:
 
     reason: The reasons why a job waits.
     message: The reason in words.
+    ahead: The number of jobs that are expected to start before it; absent if there are none, and in lists.
+    estimate_s: Seconds until the job is expected to start; absent if unknown, or if a step takes longer than usual.
+    phase_s: Seconds since this phase began; absent if unknown, and in lists.
     """
 
     reason: WaitingReason
     message: str
+    ahead: int | None = None
+    estimate_s: int | None = None
+    phase_s: int | None = None
 
     @classmethod
     def decode(cls, raw: Mapping[str, Any]) -> Self:
         return cls(
             reason=word(raw, "reason"),
             message=raw.get("message") or "",
+            ahead=raw.get("ahead"),
+            estimate_s=raw.get("estimate_s"),
+            phase_s=raw.get("phase_s"),
         )
 
 
@@ -339,7 +349,7 @@ class JobFields:
         return [Dependee.decode(each) for each in self.raw.get("depends_on") or ()]
 
     @property
-    def webhook_events(self) -> list[JobHookEvent]:
+    def webhook_events(self) -> list[str]:
         """The events to send."""
         return list(self.raw.get("webhook_events") or ())
 
@@ -440,7 +450,9 @@ class JobFields:
 
     @property
     def waiting(self) -> Waiting | None:
-        """Why a queued or blocked job has not started; only when a single job is requested."""
+        """Why a queued or blocked job has not started, or why the handler of a running job has not; only when a single
+        job is requested.
+        """
         return optional(Waiting.decode, self.raw.get("waiting"))
 
     @property

@@ -47,7 +47,8 @@ class JobOptions(TypedDict, total=False):
     max_attempts: How many attempts may fail because of the handler. 1 to 100. Default: the endpoint's.
     metadata: Your own labels, up to 32, to list jobs by.
     priority: The job's priority. Default: the endpoint's, else `standard`.
-    queue_timeout_s: The job expires if it has not started this many seconds after the submit. 1 to 2,592,000.
+    queue_timeout_s: The job expires if it has not started this many seconds after the submit. 1 to 2,592,000. Default:
+        the endpoint's, else 604,800 (7 days), counted from `run_after` if that is later.
     retention_s: How many seconds after its end the job stays in the queue's memory before it moves to the archive. 60
         to 2,592,000. Default: the server's.
     run_after: The job does not start before this time.
@@ -194,6 +195,8 @@ class DeployOptions(TypedDict, total=False):
     min_warm: How many workers keep the model loaded without jobs, 0 to 1,000. Default 0.
     network: Whether runners have network access. Default False: only loopback, on workers that can enforce it.
     priority: The priority of jobs that set none. Default `standard`.
+    queue_timeout_s: How long after the submit jobs that set none may take to start, seconds; then they expire. 1 to
+        2,592,000. Default 604,800 (7 days).
     retry: When and after which errors jobs are retried.
     secrets: Names of secrets that runners receive as environment variables: up to 32. They must exist.
     timeout_s: The longest run of jobs that set none, seconds. 1 to 604,800. Default 600.
@@ -234,6 +237,7 @@ class DeployOptions(TypedDict, total=False):
     min_warm: int | None
     network: bool | None
     priority: Priority | None
+    queue_timeout_s: int | None
     retry: JobRetry | Mapping[str, Any] | None
     secrets: Sequence[str] | None
     timeout_s: int | None
