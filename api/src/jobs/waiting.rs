@@ -1,5 +1,5 @@
 //! Reasons for which a job has not started: what delays it, or which requirements no worker meets; and estimates of when
-//! it starts. `docs/waiting.md` describes them.
+//! it starts. `docs/explanation/waiting.md` describes them.
 
 pub(crate) mod estimate;
 pub(crate) mod forecasts;
