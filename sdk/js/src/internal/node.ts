@@ -25,8 +25,9 @@ export type SendShort = (request: ShortRequest, silence: Silence) => Promise<Sho
 interface Incoming {
   statusCode: number;
   headers: Record<string, string | string[] | undefined>;
-  on: ((event: "data", listener: (chunk: Uint8Array) => void) => Incoming) &
-    ((event: "end" | "close", listener: () => void) => Incoming) &
+  setEncoding: (encoding: "utf8") => Incoming;
+  on: ((event: "data", listener: (chunk: string) => void) => Incoming) &
+    ((event: "end", listener: () => void) => Incoming) &
     ((event: "error", listener: (error: Error) => void) => Incoming);
 }
 interface Outgoing {
@@ -104,22 +105,22 @@ async function connect(base: URL): Promise<Sender> {
   return ({ method, url, headers, body }, silence) =>
     new Promise((resolve, reject) => {
       if (silence.stopped) throw new Error("stopped before it was sent");
-      const length = body === undefined ? {} : { "content-length": String(new TextEncoder().encode(body).byteLength) };
-      const request = http.request({ ...server, method, path: url, headers: { ...headers, ...length } });
+      const request = http.request({ ...server, method, path: url, headers });
       silence.onstop = () => request.destroy(new Error("stopped"));
       request.on("error", reject);
       request.on("response", (response) => {
-        const chunks: Uint8Array[] = [];
+        let text = "";
+        response.setEncoding("utf8");
         response.on("error", reject);
         response.on("data", (chunk) => {
-          silence.heard();
-          chunks.push(chunk);
+          if (text !== "") silence.heard();
+          text += chunk;
         });
         response.on("end", () => {
           const { statusCode: status } = response;
           const isRedirect = status >= 300 && status < 400 && response.headers["location"] !== undefined;
           const coding = response.headers["content-encoding"] ?? "identity";
-          resolve(isRedirect || coding !== "identity" ? undefined : new Whole(status, response.headers, chunks));
+          resolve(isRedirect || coding !== "identity" ? undefined : new Whole(status, response.headers, text));
         });
       });
       request.end(body);
@@ -133,7 +134,7 @@ class Whole implements ShortResponse {
   constructor(
     readonly status: number,
     headers: Incoming["headers"],
-    private readonly chunks: readonly Uint8Array[],
+    private readonly body: string,
   ) {
     this.ok = status >= 200 && status < 300;
     this.headers = {
@@ -145,8 +146,6 @@ class Whole implements ShortResponse {
   }
 
   text(): Promise<string> {
-    const decoder = new TextDecoder();
-    const parts = this.chunks.map((chunk) => decoder.decode(chunk, { stream: true }));
-    return Promise.resolve(parts.join("") + decoder.decode());
+    return Promise.resolve(this.body);
   }
 }
