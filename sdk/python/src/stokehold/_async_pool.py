@@ -84,7 +84,7 @@ class AsyncPool:
             request = write_head(call.method, target, self._origin.header, call.headers, body)
             connection = self._take() or await self._connect(loop)
             reader = await connection.exchange(request + body if body else request, call.read_timeout_s)
-        except RequestError as error:
+        except (RequestError, UnicodeError) as error:  # UnicodeError: a name that DNS cannot have
             return call_error(call, StokeholdError, f"the request cannot be sent: {error}", error)
         except _SilenceError as error:
             return too_slow(call, str(error), error)

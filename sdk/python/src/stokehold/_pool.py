@@ -72,7 +72,7 @@ class Pool:
             refused = connection.write(request + body if body else request)
             step = "ReadTimeout"
             connection.read(reader, call.read_timeout_s, refused)
-        except RequestError as error:
+        except (RequestError, UnicodeError) as error:  # UnicodeError: a name that DNS cannot have
             return call_error(call, StokeholdError, f"the request cannot be sent: {error}", error)
         except (socket.timeout, TimeoutError) as error:
             return too_slow(call, step, error)

@@ -311,6 +311,12 @@ def test_a_header_that_cannot_be_sent(api: Server, connect: Connect) -> None:
     assert api.requests == []
 
 
+def test_a_server_whose_name_cannot_exist(connect: Connect) -> None:
+    for host in (f"{'x' * 64}.invalid", "a..invalid"):
+        with pytest.raises(StokeholdError, match="GET http://"):
+            connect(f"http://{host}").workers()
+
+
 def test_a_client_that_is_closed(api: Server, connect: Connect) -> None:
     api.on("GET /v1/workers", ok({"workers": []}))
     blocking = Client(api.url)
