@@ -180,9 +180,17 @@ async fn what_is_learned_after_a_deletion_is_not_kept() {
     stack.json(delete(&stack, "/v1/endpoints/echo")).await;
     registry.learn("acme", "echo", 1, "RTX 4090", 2_000).await.unwrap();
     assert!(registry.all_needs("acme", "echo").await.unwrap().is_empty());
-    // A worker that still has a job of it learns why, with a code that does not count as a failure of the
-    // infrastructure.
+}
+
+#[tokio::test]
+async fn a_worker_with_a_job_of_a_deleted_version_gets_the_reason() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let job = stack.submit("a").await;
     let worker = Worker::join(&stack).await;
+    assert_eq!(worker.lease().await["job_id"], job);
+    stack.queue.registry().undeploy("acme", "echo", None).await.unwrap();
+    // A code that does not count as a failure of the infrastructure.
     assert_eq!(stack.problem(worker.get("endpoints/acme/echo/1")).await, (404, "unknown_version".to_owned()));
 }
 
