@@ -24,7 +24,7 @@ fn below(folder: &Path) -> (u64, usize) {
 }
 
 /// A connection to the Redis of the stack.
-fn redis(data: &Path) -> redis::Connection {
+fn connected(data: &Path) -> redis::Connection {
     let state: Value = serde_json::from_str(&std::fs::read_to_string(data.join("stack.json")).unwrap()).unwrap();
     redis::Client::open(state["redis_url"].as_str().unwrap()).unwrap().get_connection().unwrap()
 }
@@ -69,7 +69,7 @@ async fn a_deleted_endpoint_leaves_neither_versions_nor_objects_and_its_jobs_sta
     let api = Api::of(&stack);
     let job = api.submit("slow", json!({"n": 7})).await;
     assert_eq!(api.ended(&job).await["state"], "succeeded");
-    let mut redis = redis(dir.path());
+    let mut redis = connected(dir.path());
     let used = below(&dir.path().join("objects"));
     assert!(used > before && registered(&mut redis) > 0, "{used:?}");
 
@@ -98,7 +98,7 @@ async fn a_replica_that_is_killed_while_it_deletes_leaves_nothing_behind() {
         return;
     }
     let api = Api::of(&stack);
-    let mut redis = redis(dir.path());
+    let mut redis = connected(dir.path());
     // After the registry has changed; with its object claimed; with its object deleted and still claimed.
     for place in ["deletion.undeployed", "deletion.claimed", "deletion.swept"] {
         let _ = stack.stoke_ok(&["deploy", &api::handler("slow.py")]);
@@ -122,7 +122,7 @@ async fn a_replica_that_is_killed_while_it_deletes_leaves_nothing_behind() {
         }
         until("the package is deleted", &stack, async || packages() + 100 < full).await;
         until("no object is left to check", &stack, async || {
-            let mut redis = redis(dir.path());
+            let mut redis = connected(dir.path());
             let keys: Vec<String> = redis::cmd("KEYS").arg("*:orphans").query(&mut redis).unwrap();
             keys.is_empty()
         })
