@@ -5,6 +5,8 @@ import { Refused } from "../api";
 export const FILE_BYTES_MAX = 2 ** 30;
 const NAME_MAX = 255;
 const KNOWN_MAX = 200;
+/** The API gives an upload no longer. */
+const UPLOAD_MS = 3_600_000;
 const THUMBNAIL_PX = 160;
 /** A larger picture is not decoded for a thumbnail. */
 const THUMBNAIL_BYTES_MAX = 32 * 2 ** 20;
@@ -58,6 +60,8 @@ function send(file: File, name: string, type: string, progress: (fraction: numbe
     request.setRequestHeader("Content-Type", type);
     request.setRequestHeader("Stokehold-Request", "dashboard");
     request.upload.onprogress = (event) => { if (event.lengthComputable) progress(event.loaded / Math.max(1, event.total)); };
+    request.timeout = UPLOAD_MS;
+    request.ontimeout = () => failed(new Refused(0, "The upload took more than an hour."));
     request.onerror = () => failed(new Refused(0, "The upload was interrupted. Try again."));
     request.onabort = () => failed(new DOMException("The upload was stopped.", "AbortError"));
     request.onload = () => {
