@@ -13,6 +13,7 @@ import {
   WorkerRoutes,
 } from "./generated/routes.js";
 import { DEFAULT_RETRY, type RetryPolicy } from "./core/retry.js";
+import { isSameOrigin, savedProfile } from "./internal/credentials.js";
 import { env } from "./internal/env.js";
 import { Http } from "./internal/http.js";
 import type { CallOptions } from "./internal/options.js";
@@ -36,9 +37,9 @@ import { Schedules } from "./resources/schedules.js";
 import { acceptedRecord } from "./resources/record.js";
 
 export interface StokeholdOptions {
-  /** The URL of the API. Default: `STOKE_URL`, then `http://127.0.0.1:7070`. */
+  /** The URL of the API. Default: `STOKE_URL`, the profile of `stoke login`, then `http://127.0.0.1:7070`. */
   baseUrl?: string;
-  /** The API token. Default: `STOKE_TOKEN`. */
+  /** The API token. Default: `STOKE_TOKEN`, then that of the profile, if it is for this URL. */
   token?: string;
   /**
    * Seconds without data from the API after which a request fails. For a request that the API holds open (e.g. with
@@ -76,11 +77,13 @@ export class Stokehold {
   readonly #http: Http;
 
   constructor(options: StokeholdOptions = {}) {
-    const baseUrl = (options.baseUrl ?? env("STOKE_URL") ?? DEFAULT_URL).replace(/\/+$/, "");
+    const saved = savedProfile();
+    const baseUrl = (options.baseUrl ?? env("STOKE_URL") ?? saved?.url ?? DEFAULT_URL).replace(/\/+$/, "");
     if (!/^https?:\/\/[^/]/.test(baseUrl)) {
       throw new TypeError(`${baseUrl} is not a URL of an API, e.g. ${DEFAULT_URL}; check baseUrl or STOKE_URL`);
     }
-    const token = options.token ?? env("STOKE_TOKEN");
+    const savedToken = saved !== undefined && isSameOrigin(saved.url, baseUrl) ? saved.token : undefined;
+    const token = options.token ?? env("STOKE_TOKEN") ?? savedToken;
     if (token !== undefined && !/^[\x21-\x7e]+$/.test(token)) {
       const why = "the token contains a space, a line break or another invalid character";
       throw new TypeError(`${why}; check token or STOKE_TOKEN`);

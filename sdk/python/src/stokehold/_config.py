@@ -1,7 +1,8 @@
-"""The URL and the token of the API: arguments, then the environment, then the file that `stoke dev` writes."""
+"""The URL and the token of the API: arguments, then the environment, then the file of `stoke dev` and `stoke login`."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import dataclass, field
@@ -10,6 +11,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 DEFAULT_URL = "http://127.0.0.1:7070"
+
+# The profile that is used where STOKE_PROFILE names none.
+DEFAULT_PROFILE = "default"
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,8 @@ class Settings:
 
 
 def load_settings(base_url: str | None, token: str | None) -> Settings:
-    """Fills in what is not given. The token in the credentials file is used only for the server that wrote the file."""
-    saved_url, saved_token = _read_credentials()
+    """Fills in what is not given. A token of the credentials file is used only for the URL it was saved with."""
+    saved_url, saved_token = _read_credentials(os.environ.get("STOKE_PROFILE") or DEFAULT_PROFILE)
     url = (base_url or os.environ.get("STOKE_URL") or saved_url or DEFAULT_URL).rstrip("/")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -42,16 +46,24 @@ def load_settings(base_url: str | None, token: str | None) -> Settings:
 
 
 def credentials_path() -> Path:
-    """The file that `stoke dev` writes: STOKE_CREDENTIALS, or by default a file in the home directory."""
+    """The file of `stoke dev` and `stoke login`: STOKE_CREDENTIALS, or by default a file in the home directory."""
     named = os.environ.get("STOKE_CREDENTIALS")
     return Path(named) if named else Path.home() / ".config" / "stokehold" / "credentials.json"
 
 
-def _read_credentials() -> tuple[str | None, str | None]:
-    try:
-        saved: Any = json.loads(credentials_path().read_text(encoding="utf-8"))
-    except (OSError, ValueError, RuntimeError):  # RuntimeError: no home directory
-        return None, None
+def _read_credentials(profile: str) -> tuple[str | None, str | None]:
+    """The URL and the token of a profile. The default profile is at the top of the file, and may be missing."""
+    saved: Any = None
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # RuntimeError: no home directory
+        saved = json.loads(credentials_path().read_text(encoding="utf-8"))
+    if profile != DEFAULT_PROFILE:
+        profiles = saved.get("profiles") if isinstance(saved, dict) else None
+        saved = profiles.get(profile) if isinstance(profiles, dict) else None
+        if saved is None:
+            raise ValueError(
+                f"there is no profile {profile!r}; save it with `stoke login --profile {profile} --url URL`, "
+                "or unset STOKE_PROFILE"
+            )
     if not isinstance(saved, dict) or not isinstance(saved.get("url"), str) or not isinstance(saved.get("token"), str):
         return None, None
     return saved["url"], saved["token"]

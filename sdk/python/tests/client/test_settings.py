@@ -48,6 +48,28 @@ def _save(home: Path, url: str) -> None:
     path.write_text(json.dumps({"url": url, "token": "sk_saved"}))
 
 
+def test_a_profile_is_chosen_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "credentials.json"
+    monkeypatch.setenv("STOKE_CREDENTIALS", str(path))
+    prod = {"url": "https://gpu.example.com", "token": "sk_prod"}
+    path.write_text(json.dumps({"url": "http://127.0.0.1:7171", "token": "sk_saved", "profiles": {"prod": prod}}))
+    assert (load_settings(None, None).base_url, load_settings(None, None).token) == (
+        "http://127.0.0.1:7171",
+        "sk_saved",
+    )
+    monkeypatch.setenv("STOKE_PROFILE", "prod")
+    assert (load_settings(None, None).base_url, load_settings(None, None).token) == (prod["url"], "sk_prod")
+    assert load_settings("https://elsewhere.example.com", None).token is None
+    monkeypatch.setenv("STOKE_PROFILE", "default")
+    assert load_settings(None, None).base_url == "http://127.0.0.1:7171"
+    monkeypatch.setenv("STOKE_PROFILE", "typo")
+    with pytest.raises(ValueError, match="stoke login --profile typo"):
+        load_settings(None, None)
+    path.write_text(json.dumps({"profiles": {"prod": prod}}))
+    monkeypatch.delenv("STOKE_PROFILE")
+    assert load_settings(None, None).base_url == "http://127.0.0.1:7070"
+
+
 def test_arguments_come_before_the_environment_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (load_settings(None, None).base_url, load_settings(None, None).token) == ("http://127.0.0.1:7070", None)
     _save(tmp_path, "http://127.0.0.1:7171")
