@@ -7,7 +7,7 @@ use reqwest::header::{ACCEPT, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
-use crate::{problem, retry};
+use crate::{Unreachable, problem, retry};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -251,9 +251,10 @@ impl Client {
 
     fn unreachable(&self, error: reqwest::Error) -> anyhow::Error {
         let what = if error.is_connect() {
-            format!("cannot connect to the API at {}{}", self.url, self.hints.unreachable)
+            let message = format!("cannot connect to the API at {}", self.url);
+            Unreachable { message, hint: self.hints.unreachable }
         } else {
-            format!("no response from {}", self.url)
+            Unreachable { message: format!("no response from {}", self.url), hint: "" }
         };
         anyhow::Error::new(error.without_url()).context(what)
     }

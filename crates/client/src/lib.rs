@@ -15,5 +15,6 @@ mod word;
 
 pub use client::{Call, Client, Hints, RequestError, Settings, query, segment};
 pub use decode::{Response, decode};
-pub use problem::{Problem, may_pass};
+pub use outcome::JobFailed;
+pub use problem::{Problem, Unreachable, may_pass};
 pub use word::Word;

@@ -1703,7 +1703,7 @@ pub struct QuarantinedJob {
     #[serde(default, deserialize_with = "or_empty")]
     pub since: String,
     /// The state before the quarantine; null if the record does not name it.
-    pub state: Option<JobState>,
+    pub state: Option<String>,
     /// The tenant; null if the record does not name it.
     pub tenant: Option<String>,
     /// What could not be read.
@@ -2564,7 +2564,7 @@ pub struct Worker {
     #[serde(default, deserialize_with = "or_empty")]
     pub running: u32,
     /// The sandbox level that the worker reports: `L0` none, `L1` system calls and files, `L2` also namespaces.
-    pub sandbox: Option<SandboxLevel>,
+    pub sandbox: Option<String>,
     /// When it last called the gateway, RFC 3339.
     #[serde(default, deserialize_with = "or_empty")]
     pub seen_at: String,

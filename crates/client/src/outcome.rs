@@ -2,9 +2,14 @@
 
 use std::fmt;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use crate::models::{BatchCounts, BatchState, Job, JobError, JobState};
+
+/// A job that ended without a result, or has not ended.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct JobFailed(String);
 
 impl JobState {
     /// Whether the job has ended.
@@ -47,8 +52,11 @@ impl Job {
     pub fn succeeded(&self) -> Result<()> {
         match (&self.state, &self.error) {
             (JobState::Succeeded, _) => Ok(()),
-            (state, Some(error)) => bail!("job {} {state} after {} attempt(s): {error}", self.id, self.attempts.len()),
-            (state, None) => bail!("job {} is {state}", self.id),
+            (state, Some(error)) => {
+                let attempts = self.attempts.len();
+                Err(JobFailed(format!("job {} {state} after {attempts} attempt(s): {error}", self.id)).into())
+            }
+            (state, None) => Err(JobFailed(format!("job {} is {state}", self.id)).into()),
         }
     }
 }

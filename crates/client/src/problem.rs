@@ -4,6 +4,7 @@ use std::fmt;
 
 use reqwest::Response;
 use serde::Deserialize;
+use serde_json::Value;
 
 /// A problem response of the API.
 #[derive(Debug, Default, Deserialize, thiserror::Error)]
@@ -14,9 +15,34 @@ pub struct Problem {
     pub code: String,
     detail: String,
     errors: Vec<FieldProblem>,
+    /// What depends on the object that the request wanted to delete (code `in_use`).
+    pub dependents: Vec<Value>,
     /// What the program adds to the text, on a line of its own.
     #[serde(skip)]
     pub(crate) hint: Option<&'static str>,
+}
+
+impl Problem {
+    /// The HTTP status.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// What the program adds to the text.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        self.hint
+    }
+}
+
+/// The API did not respond.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}{hint}")]
+pub struct Unreachable {
+    pub(crate) message: String,
+    /// What the program adds to the text.
+    pub hint: &'static str,
 }
 
 #[derive(Debug, Deserialize)]
@@ -56,9 +82,11 @@ pub(crate) async fn read(answer: Response, hint: fn(&str) -> Option<&'static str
     let status = answer.status();
     match answer.json::<Problem>().await {
         Ok(problem) => Problem { hint: hint(&problem.code), ..problem }.into(),
-        Err(_) => anyhow::anyhow!(
-            "the server returned {status} without an error message; check that the URL is a Stokehold API"
-        ),
+        Err(_) => {
+            let detail =
+                format!("the server returned {status} without an error message; check that the URL is a Stokehold API");
+            Problem { status: status.as_u16(), detail, ..Problem::default() }.into()
+        }
     }
 }
 
