@@ -436,6 +436,7 @@ bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 $(TEST) -p stokehold-autoscaler --test it goldens
 	BLESS=1 $(TEST) -p stokehold-autoscaler --lib requests_are
 	BLESS=1 $(TEST) metrics_are_documented
+	BLESS=1 $(TEST) commands_are_documented
 
 openapi: redis $(DEV) ## Rewrite api/openapi.json from the code, and what `make models` writes
 	BLESS=1 $(TEST) -p stokehold-api openapi

@@ -14,6 +14,7 @@ use crate::{logging, output};
 
 /// Serve the API and the worker gateway
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke api --config /etc/stokehold/api.toml\n  stoke api --print-config")]
 pub(crate) struct ApiArgs {
     /// TOML file with settings; environment variables override it
     #[arg(long, value_name = "FILE")]

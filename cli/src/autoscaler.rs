@@ -23,6 +23,9 @@ use crate::Global;
 
 /// Add machines when jobs wait, and release them when they are idle
 #[derive(Args)]
+#[command(
+    after_help = "Examples:\n  stoke autoscaler plan\n  stoke autoscaler run --config /etc/stokehold/autoscaler.toml"
+)]
 pub(crate) struct AutoscalerArgs {
     #[command(subcommand)]
     verb: Verb,

@@ -14,7 +14,7 @@ use stokehold_backup::{BackupId, Creation, Outcome, Restoration, create, restore
 use stokehold_queue::now_ms;
 
 use self::settings::{Settings, SettingsArgs};
-use crate::{Global, logging, output, progress};
+use crate::{Global, duration, logging, output, progress};
 
 /// Default write pause. It is shorter than the API's Redis timeout (`limits.queue_timeout_ms`), so that no request
 /// fails with 503.
@@ -26,7 +26,12 @@ const PAUSE_MS: u64 = 2_500;
 /// encrypted secrets, machines and costs. It is encrypted with STOKE_BACKUP_KEY before it leaves this process. Results,
 /// files and packages are already in S3 and are not copied.
 #[derive(Args)]
-#[command(after_help = "Keep these keys, and store them apart from the backups:
+#[command(after_help = "Examples:
+  stoke backup create
+  stoke backup list
+  stoke backup drill
+
+Keep these keys, and store them apart from the backups:
   STOKE_BACKUP_KEY    decrypts the backup
   STOKE_TOKEN_KEY     verifies tokens and, without STOKE_SECRET_KEYS, decrypts secrets
   STOKE_SECRET_KEYS   decrypts secrets, if set")]
@@ -41,6 +46,7 @@ pub(crate) struct BackupArgs {
 enum Verb {
     Create(CreateArgs),
     /// List backups, newest first
+    #[command(after_help = "Examples:\n  stoke backup list")]
     List,
     Restore(RestoreArgs),
     Drill(drill::DrillArgs),
@@ -51,12 +57,13 @@ enum Verb {
 /// Keeps every backup of the last 24 hours, and the last backup of each day for 7 days, of each week for 5 weeks and of
 /// each month for 12 months.
 #[derive(Args)]
-#[command(after_help = "Example, hourly by cron:
-  7 * * * *  set -a; . /etc/stokehold/backup.env; stoke backup create")]
+#[command(after_help = "Examples:
+  stoke backup create --to s3://backups/stokehold
+  stoke backup create --pause 0s --keep-all")]
 struct CreateArgs {
-    /// Longest time in milliseconds to pause writes to each shard for a consistent copy; 0 never pauses
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = PAUSE_MS, value_parser = clap::value_parser!(u64).range(..=60_000))]
-    pause_ms: u64,
+    /// Longest time to pause writes to each shard for a consistent copy, up to 60s; 0s never pauses
+    #[arg(long, value_name = "DURATION", default_value = "2500ms", value_parser = duration::millis(60_000))]
+    pause: u64,
     /// Folder for encrypted parts before the upload [default: the system's temporary folder]
     #[arg(long, value_name = "FOLDER")]
     scratch: Option<PathBuf>,
@@ -70,6 +77,9 @@ struct CreateArgs {
 /// Stop every API and autoscaler of this installation first. Ended jobs are restored unchanged. Open jobs are queued,
 /// scheduled or blocked again, and leases from before the backup are void.
 #[derive(Args)]
+#[command(
+    after_help = "Examples:\n  stoke backup restore\n  stoke backup restore 20261123T050000Z-9f3c1d2e --verify-objects"
+)]
 struct RestoreArgs {
     /// Backup id [default: the newest backup]
     id: Option<BackupId>,
@@ -90,7 +100,7 @@ pub(crate) async fn run(global: &Global, args: BackupArgs) -> Result<()> {
 }
 
 async fn make(global: &Global, settings: &Settings, args: &CreateArgs) -> Result<()> {
-    let manifest = copy(settings, args.pause_ms, args.scratch.clone()).await?;
+    let manifest = copy(settings, args.pause, args.scratch.clone()).await?;
     // The backup exists; what cannot be deleted now is deleted by the next run.
     let deleted = match args.keep_all {
         true => Vec::new(),

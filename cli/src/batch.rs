@@ -20,6 +20,10 @@ use lines::Kind;
 
 /// Submit thousands of jobs as the lines of one file, and collect the results
 #[derive(Args)]
+#[command(after_help = "Examples:
+  stoke batch submit prompts.jsonl --endpoint render --watch --output results.jsonl
+  stoke batch list --state running
+  stoke batch retry batch_0123456789abcdef --watch")]
 pub(crate) struct BatchArgs {
     #[command(subcommand)]
     verb: Verb,
@@ -31,25 +35,31 @@ enum Verb {
     /// List batches, newest first
     List(show::ListArgs),
     /// Show a batch: state, counts and invalid lines
+    #[command(after_help = "Examples:\n  stoke batch get batch_0123456789abcdef")]
     Get {
         /// Batch id
         id: String,
     },
     /// Show the progress of a batch until it ends
+    #[command(after_help = "Examples:\n  stoke batch watch batch_0123456789abcdef")]
     Watch {
         /// Batch id
         id: String,
     },
     /// Print or save the results so far
+    #[command(after_help = "Examples:\n  stoke batch results batch_0123456789abcdef -o results.jsonl")]
     Results(LinesArgs),
     /// Print or save the lines that failed so far
+    #[command(after_help = "Examples:\n  stoke batch errors batch_0123456789abcdef")]
     Errors(LinesArgs),
     /// Cancel a batch (results so far are kept)
+    #[command(after_help = "Examples:\n  stoke batch cancel batch_0123456789abcdef")]
     Cancel {
         /// Batch id
         id: String,
     },
     /// Retry the failed and expired lines as a new batch
+    #[command(after_help = "Examples:\n  stoke batch retry batch_0123456789abcdef --watch")]
     Retry {
         /// Batch id
         id: String,
@@ -112,7 +122,7 @@ mod tests {
     fn every_verb_parses() {
         for line in [
             "batch submit in.jsonl",
-            "batch submit - --endpoint e --watch --on-invalid skip --priority standard --deadline-s 60 --timeout-s 5 --max-attempts 2 \
+            "batch submit - --endpoint e --watch --on-invalid skip --priority standard --deadline 60s --timeout 5s --max-attempts 2 \
              --format openai --metadata a=b --metadata c=d --webhook https://x.test --output r.jsonl --errors e.jsonl --json",
             "batch list --state running",
             "batch get batch_1",

@@ -14,6 +14,7 @@ use crate::Global;
 
 /// Measure the performance of a running stack
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke bench load --rate 200 --duration 60s")]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     verb: Verb,

@@ -1,6 +1,6 @@
 //! The API client of `stoke`: address and token from options, environment or `stoke dev`, and errors with advice.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 pub(crate) use stokehold_client::{
     Call, Client, Problem, RequestError, decode, may_pass, pages, query, retry, segment,
 };
@@ -8,6 +8,7 @@ use stokehold_client::{Hints, Settings};
 
 use crate::Global;
 use crate::credentials::Credentials;
+use crate::exit::Failure;
 
 const DEFAULT_URL: &str = "http://127.0.0.1:7070";
 
@@ -20,12 +21,14 @@ const HINTS: Hints = Hints {
 /// Advice for a problem, by its code.
 fn advice(code: &str) -> Option<&'static str> {
     Some(match code {
-        "unauthorized" => "Pass a token with --token or STOKE_TOKEN; create one with `stoke token create`.",
-        "unknown_endpoint" => "Run `stoke endpoints` to list the endpoints.",
-        "not_retryable" => {
-            "Only failed, expired or cancelled jobs can be retried; `stoke dlq` lists failed and expired ones."
+        "unauthorized" => {
+            "Save a token with `stoke login`, or pass one with --token or STOKE_TOKEN; create one with `stoke token create`."
         }
-        "storage_exceeded" | "rate_limited" => "Run `stoke limits` to see your limits and usage.",
+        "unknown_endpoint" => "Run `stoke endpoint list` to list the endpoints.",
+        "not_retryable" => {
+            "Only failed, expired or cancelled jobs can be retried; `stoke job dead list` lists failed and expired ones."
+        }
+        "storage_exceeded" | "rate_limited" => "Run `stoke limit get` to see your limits and usage.",
         "nothing_to_retry" => "The batch has no failed or expired lines.",
         "forbidden" => "Create a token with more rights: `stoke token create --role ROLE,...`.",
         _ => return None,
@@ -40,18 +43,19 @@ pub(crate) fn address(global: &Global, saved: Option<&Credentials>) -> String {
 
 impl Settings for Global {
     fn url(&self) -> Result<String> {
-        Ok(address(self, Credentials::load()?.as_ref()))
+        Ok(address(self, Credentials::load(self.profile.as_deref())?.as_ref()))
     }
 
     /// The given token, else the saved one, which is used only for the URL it was saved with.
     fn token(&self, url: &str) -> Result<String> {
-        let saved = Credentials::load()?.filter(|saved| saved.url.trim_end_matches('/') == url);
+        let saved = Credentials::load(self.profile.as_deref())?.filter(|saved| saved.url.trim_end_matches('/') == url);
         let given = self.token.clone().filter(|token| !token.is_empty());
         let Some(token) = given.or(saved.map(|saved| saved.token)) else {
-            bail!(
-                "no token for {url}: start `stoke dev` on this machine, or create a token with `stoke token create` and pass it \
-                 with --token or STOKE_TOKEN"
+            let text = format!(
+                "no token for {url}: start `stoke dev` on this machine, or create a token with `stoke token create` and save it \
+                 with `stoke login --url {url}`, or pass it with --token or STOKE_TOKEN"
             );
+            return Err(Failure::NotAllowed(text).into());
         };
         Ok(token)
     }

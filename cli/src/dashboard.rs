@@ -20,6 +20,9 @@ const LINK_TTL: Duration = Duration::from_secs(10 * 60);
 ///
 /// Needs access to the API's Redis: the one of `stoke dev` on this machine, or the one that --redis names.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  stoke dashboard
+  stoke dashboard --tenant acme --scope jobs:read,workers:read")]
 pub(crate) struct DashboardArgs {
     #[command(flatten)]
     place: RedisSource,
@@ -33,7 +36,7 @@ pub(crate) struct DashboardArgs {
 
 pub(crate) async fn run(global: &Global, args: DashboardArgs) -> Result<()> {
     let scopes = if args.scopes.is_empty() { Scope::ALL.to_vec() } else { args.scopes };
-    let url = client::address(global, Credentials::load()?.as_ref());
+    let url = client::address(global, Credentials::load(global.profile.as_deref())?.as_ref());
     let link = link(&url, &args.place.registry().await?, &args.place.token_key()?, &args.tenant, &scopes).await?;
     if global.json {
         return output::json(&json!({ "url": link, "lasts_s": LINK_TTL.as_secs() }));

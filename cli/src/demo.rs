@@ -41,6 +41,7 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 3] = [
 
 /// Start a temporary stack, run 12 example jobs, show the results
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke demo\n  stoke demo --stay")]
 pub(crate) struct DemoArgs {
     /// Folder for the generated images
     #[arg(long, value_name = "FOLDER", default_value = "demo-output")]

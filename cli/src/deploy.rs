@@ -21,6 +21,10 @@ use crate::{Global, kind, output, paths, progress, schema, weights};
 
 /// Deploy a folder or a .py file as the next version of its endpoint
 #[derive(Args)]
+#[command(after_help = "Examples:
+  stoke deploy greet
+  stoke deploy greet --traffic 10
+  stoke deploy main.py:Greet --name greet --vram-gib 24")]
 pub(crate) struct DeployArgs {
     /// Folder, .py file, or FILE.py:OBJECT
     path: String,

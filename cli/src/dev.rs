@@ -28,6 +28,10 @@ use crate::{Global, dashboard, logging, output};
 ///
 /// The stack is persistent: starting it again with the same data directory restores its jobs, results and tokens.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  stoke dev
+  stoke dev --workers 0..4 --listen 127.0.0.1:0
+  stoke dev --fake-vast")]
 pub(crate) struct DevArgs {
     /// Data directory for jobs, results and secrets
     #[arg(long, value_name = "FOLDER", default_value = ".stoke")]
@@ -135,7 +139,8 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<()> {
         () = stop.recv() => return Ok(()),
     };
     let credentials =
-        Credentials { url: stack.url.clone(), token: stack.token.clone(), data: Some(stack.data.clone()) }.save()?;
+        Credentials { url: stack.url.clone(), token: stack.token.clone(), data: Some(stack.data.clone()) }
+            .save(None)?;
     show(global, &stack, &credentials).await?;
     if let Some(path) = &args.ready_file {
         std::fs::write(path, &stack.url).with_context(|| format!("cannot write {}", path.display()))?;

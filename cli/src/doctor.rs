@@ -26,6 +26,10 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// With the API's settings in the environment (STOKE_REDIS_URL, STOKE_S3_...), it also checks the API's rights in Redis
 /// and S3.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  stoke doctor
+  stoke doctor --webhook https://example.com/hook
+  stoke doctor --plan jobs_per_s=50 payload_bytes=2000")]
 pub(crate) struct DoctorArgs {
     /// Redis to check [default: the Redis of a running `stoke dev`]
     #[arg(long, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
@@ -85,7 +89,7 @@ async fn redis(url: Option<&str>) -> Option<Finding> {
     let config = match url {
         Some(url) => RedisConfig { url: url.to_owned(), ..RedisConfig::default() },
         None => {
-            let data = Credentials::load().ok()??.data?;
+            let data = Credentials::load(None).ok()??.data?;
             let state = State::load(&data).ok()??;
             RedisConfig { url: state.redis_url, prefix: state.redis_prefix, ..RedisConfig::default() }
         }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use comfy_table::Table;
 use futures::StreamExt;
@@ -11,31 +11,25 @@ use stokehold_client::models::{Feedback, FeedbackRequest, FeedbackSummary};
 use tokio::io::AsyncWriteExt;
 
 use crate::client::{Client, decode, query, segment};
-use crate::{Global, job, output, progress};
+use crate::{Global, output, progress, result};
 
 /// Rate job results, show ratings by endpoint, and export a sample
 #[derive(Args)]
-#[command(
-    arg_required_else_help = true,
-    subcommand_negates_reqs = true,
-    after_help = "Examples:
-  stoke feedback 0192f0c1a2b37cde8f00112233445500 --accepted --score 5 --label sharp
+#[command(after_help = "Examples:
+  stoke feedback give 0192f0c1a2b37cde8f00112233445500 --accepted --score 5 --label sharp
   stoke feedback stats --endpoint render
-  stoke feedback export --endpoint render --sample 1000 --output sample.jsonl"
-)]
+  stoke feedback export --endpoint render --sample 1000 --output sample.jsonl")]
 pub(crate) struct FeedbackArgs {
     #[command(subcommand)]
-    verb: Option<Verb>,
-    /// Job id, short for `give JOB`
-    #[arg(value_name = "JOB")]
-    job: Option<String>,
-    #[command(flatten)]
-    rating: Rating,
+    verb: Verb,
 }
 
 #[derive(Subcommand)]
 enum Verb {
     /// Rate the result of a job; a second rating replaces the first
+    #[command(
+        after_help = "Examples:\n  stoke feedback give 0192f0c1a2b37cde8f00112233445500 --accepted --score 5 --label sharp"
+    )]
     Give {
         /// Job id
         #[arg(value_name = "JOB")]
@@ -44,6 +38,7 @@ enum Verb {
         rating: Rating,
     },
     /// Show ratings by endpoint version
+    #[command(after_help = "Examples:\n  stoke feedback stats --endpoint render")]
     Stats {
         /// Only this endpoint
         #[arg(long)]
@@ -73,6 +68,7 @@ struct Rating {
 
 /// Print or save a random sample of rated jobs, with inputs and results, as JSON lines
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke feedback export --endpoint render --sample 1000 --output sample.jsonl")]
 struct ExportArgs {
     /// Only this endpoint, or one version as NAME@VERSION
     #[arg(long)]
@@ -86,20 +82,11 @@ struct ExportArgs {
 }
 
 pub(crate) async fn run(global: &Global, args: FeedbackArgs) -> Result<()> {
-    let (job, rating) = match (args.verb, args.job) {
-        (Some(_), Some(job)) => {
-            bail!("put the job {job:?} after the verb, e.g. `stoke feedback give {job} --accepted`")
-        }
-        (Some(_), None) if args.rating != Rating::default() => {
-            bail!("a rating needs a job, e.g. `stoke feedback give JOB --accepted`")
-        }
-        (Some(Verb::Give { job, rating }), None) => (job, rating),
-        (Some(Verb::Stats { endpoint }), None) => return stats(global, &Client::connect(global)?, endpoint).await,
-        (Some(Verb::Export(args)), None) => return export(global, &Client::connect(global)?, &args).await,
-        (None, Some(job)) => (job, args.rating),
-        (None, None) => bail!("no job given; use e.g. `stoke feedback JOB --accepted`"),
-    };
-    give(global, &job, &rating).await
+    match args.verb {
+        Verb::Give { job, rating } => give(global, &job, &rating).await,
+        Verb::Stats { endpoint } => stats(global, &Client::connect(global)?, endpoint).await,
+        Verb::Export(args) => export(global, &Client::connect(global)?, &args).await,
+    }
 }
 
 async fn give(global: &Global, job: &str, rating: &Rating) -> Result<()> {
@@ -145,7 +132,7 @@ async fn stats(global: &Global, client: &Client, endpoint: Option<String>) -> Re
     if global.json {
         return output::json(&found);
     }
-    output::print_table(&table(&decode(&found)?), "no rated jobs; rate one with `stoke feedback JOB --accepted`")
+    output::print_table(&table(&decode(&found)?), "no rated jobs; rate one with `stoke feedback give JOB --accepted`")
 }
 
 fn table(FeedbackSummary { versions }: &FeedbackSummary) -> Table {
@@ -183,7 +170,7 @@ async fn export(global: &Global, client: &Client, args: &ExportArgs) -> Result<(
 
 async fn save(client: &Client, path: &str, to: &Path) -> Result<()> {
     let mut body = client.stream(path, &[]).await?.bytes_stream();
-    let (mut place, bar) = (job::Beside::create(to).await?, progress::bytes(format!("saving {}", to.display())));
+    let (mut place, bar) = (result::Beside::create(to).await?, progress::bytes(format!("saving {}", to.display())));
     while let Some(piece) = body.next().await {
         let piece = piece.context("the connection to the API closed before the end of the response")?;
         place.file.write_all(&piece).await?;
@@ -224,12 +211,8 @@ mod tests {
     #[test]
     fn a_job_may_be_rated_with_and_without_the_verb() {
         let options = "01 --rejected --score 2 --label blurred --label dark --comment no";
-        let FeedbackArgs { verb: None, job: Some(job), rating } = parse(&format!("feedback {options}")) else {
-            panic!()
-        };
-        let Some(Verb::Give { job: other, rating: same }) = parse(&format!("feedback give {options}")).verb else {
-            panic!()
-        };
+        let Verb::Give { job, rating } = parse(&format!("feedback {options}")).verb else { panic!() };
+        let Verb::Give { job: other, rating: same } = parse(&format!("feedback give {options}")).verb else { panic!() };
         assert_eq!((&job, &rating), (&other, &same));
         let expected = json!({"accepted": false, "score": 2, "labels": ["blurred", "dark"], "comment": "no"});
         assert_eq!(json!(rating.request()), expected);
@@ -243,7 +226,7 @@ mod tests {
     #[test]
     fn an_export_parses_as_written() {
         let path = |line: &str| match parse(line).verb {
-            Some(Verb::Export(args)) => export_path(&args),
+            Verb::Export(args) => export_path(&args),
             _ => panic!("{line} is no export"),
         };
         assert_eq!(path("feedback export --sample 1000").unwrap(), "/v1/feedback/export?sample=1000");
@@ -254,7 +237,7 @@ mod tests {
 
     #[test]
     fn stats_have_a_row_for_each_version() {
-        assert!(matches!(parse("feedback stats --endpoint e").verb, Some(Verb::Stats { endpoint: Some(_) })));
+        assert!(matches!(parse("feedback stats --endpoint e").verb, Verb::Stats { endpoint: Some(_) }));
         let stats = json!({"versions": [
             {"endpoint": "e", "version": 2, "rated": 1_200, "accepted": 900, "success_rate": 0.75, "mean_score": 4.251},
             {"endpoint": "e", "version": 1, "rated": 0, "accepted": 0, "success_rate": null, "mean_score": null},

@@ -8,8 +8,12 @@ use stokehold_client::models::Fleet;
 use crate::client::{Client, decode};
 use crate::{Global, output};
 
-/// List machines: state, running jobs, loaded models and price
+/// List machines, own and rented: state, running jobs, loaded models and price
+///
+/// A machine is shown from the moment it is rented, before it has a worker. `stoke worker list` lists the workers, with
+/// their GPUs.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke fleet")]
 pub(crate) struct FleetArgs {}
 
 pub(crate) async fn run(global: &Global, _args: FleetArgs) -> Result<()> {
@@ -38,7 +42,7 @@ pub(crate) async fn run(global: &Global, _args: FleetArgs) -> Result<()> {
     }
     output::print_table(
         &table,
-        "no machines; start a worker with `stoke worker`, or the autoscaler with `stoke autoscaler run`",
+        "no machines; start a worker with `stoke worker run`, or the autoscaler with `stoke autoscaler run`",
     )?;
     for notice in &fleet.notices {
         let text = output::text(notice.text.as_str());

@@ -3,23 +3,32 @@
 mod trace;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use comfy_table::{Cell, Table};
+use serde_json::Value;
 use stokehold_client::models::{Job, JobState, Timing};
 
 use crate::client::{Client, decode, segment};
-use crate::{Global, job, output, submit, wait};
+use crate::{Global, output, result, submit, wait, waiting};
 
 /// Show a job: its state, attempts, timing and result
 #[derive(Args)]
+#[command(after_help = "Examples:
+  stoke get 0192f0c1a2b37cde8f00112233445500
+  stoke get 0192f0c1a2b37cde8f00112233445500 --wait --out pictures/
+  stoke get 0192f0c1a2b37cde8f00112233445500 --trace --json")]
 pub(crate) struct GetArgs {
     /// Job id
     id: String,
     /// Wait until the job ends and print only its result
     #[arg(long, short)]
     wait: bool,
+    /// Stop waiting after this time with status 4, e.g. 90s or 5m; the job keeps running [default: no limit]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, requires = "wait")]
+    wait_timeout: Option<Duration>,
     /// Show a trace of the job's time; with --json, in OpenTelemetry format (OTLP/JSON)
     #[arg(long, short, conflicts_with_all = ["wait", "out"])]
     trace: bool,
@@ -34,7 +43,7 @@ pub(crate) async fn run(global: &Global, args: GetArgs) -> Result<()> {
         return trace::show(&client, &args.id, global.json).await;
     }
     if args.wait || args.out.is_some() {
-        let ended = wait::until_ended(&client, &args.id, None).await?;
+        let ended = wait::until_ended(&client, &args.id, args.wait_timeout).await?;
         return submit::show_ended(&client, &ended, args.out.as_deref(), global.json).await;
     }
     let found = client.get(&format!("/v1/jobs/{}", segment(&args.id))).await?;
@@ -42,16 +51,16 @@ pub(crate) async fn run(global: &Global, args: GetArgs) -> Result<()> {
         return output::json(&found);
     }
     let job: Job = decode(&found)?;
-    show(&job)?;
+    show(&found, &job)?;
     if job.state == JobState::Succeeded {
         output::line("")?;
-        output::json(&job::result(&client, &job).await?)?;
+        output::json(&result::fetch(&client, &job).await?)?;
     }
     Ok(())
 }
 
-fn show(job: &Job) -> Result<()> {
-    output::line(facts(job).trim_fmt())?;
+fn show(whole: &Value, job: &Job) -> Result<()> {
+    output::line(facts(whole, job).trim_fmt())?;
     if !job.steps.is_empty() {
         output::line("")?;
         output::line(steps(job).trim_fmt())?;
@@ -88,7 +97,7 @@ fn show(job: &Job) -> Result<()> {
     Ok(())
 }
 
-fn facts(job: &Job) -> Table {
+fn facts(whole: &Value, job: &Job) -> Table {
     let mut facts = output::table(["job", &job.id]);
     facts.add_row([Cell::new("state"), output::state_cell(job.state.as_str())]);
     facts.add_row(["endpoint", &job.endpoint_version()]);
@@ -107,9 +116,8 @@ fn facts(job: &Job) -> Table {
     });
     let after: Vec<String> = job.depends_on.iter().map(|on| format!("{} ({})", on.job, on.on)).collect();
     let cost = job.cost_usd_micros.map(|micros| format!("${:.6}", micros as f64 / 1e6));
-    let waiting = job.waiting.as_ref().map(|waiting| format!("{}: {}", waiting.reason, waiting.message));
     let given = [
-        ("waiting", waiting),
+        ("waiting", waiting::text(whole)),
         ("out of memory", Some(job.oom_events).filter(|times| *times > 0).map(|times| format!("{times} times"))),
         ("batch", batch),
         ("retry of", job.retry_of.clone()),
@@ -154,15 +162,26 @@ mod tests {
 
     #[test]
     fn a_job_shows_where_it_comes_from_and_its_steps() {
-        let job: Job = decode(&json!({
+        let whole = json!({
             "id": "02", "endpoint": "echo", "version": 1, "state": "failed", "batch_id": "batch_1", "line": 7, "retry_of": "01",
             "depends_on": [{"job": "00", "on": "completion"}], "cost_usd_micros": 1_250_000,
             "steps": [{"name": null, "stage": "before", "endpoint": "guard", "job_id": "03", "state": "succeeded", "decision": "reject",
                 "reason": "too rude", "scores": {}, "timing": {"run_ms": 12}, "cost_usd_micros": null}],
-        }))
-        .unwrap();
-        let shown = format!("{}\n{}", facts(&job).trim_fmt(), steps(&job).trim_fmt());
-        for part in ["batch_1, line 7", "01", "00 (completion)", "$1.250000", "guard", "reject", "too rude", "12 ms"] {
+            "waiting": {"reason": "busy", "message": "every slot is busy", "estimate_s": 30},
+        });
+        let job: Job = decode(&whole).unwrap();
+        let shown = format!("{}\n{}", facts(&whole, &job).trim_fmt(), steps(&job).trim_fmt());
+        for part in [
+            "batch_1, line 7",
+            "01",
+            "00 (completion)",
+            "$1.250000",
+            "guard",
+            "reject",
+            "too rude",
+            "12 ms",
+            "every slot is busy, about 30 s",
+        ] {
             assert!(shown.contains(part), "{part}:\n{shown}");
         }
     }

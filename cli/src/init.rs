@@ -13,6 +13,7 @@ use crate::{Global, kind, output};
 
 /// Create a folder with a working example endpoint
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke init greet\n  stoke init proxy --kind server")]
 pub(crate) struct InitArgs {
     /// Folder to create or fill
     #[arg(default_value = ".")]

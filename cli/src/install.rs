@@ -1,4 +1,4 @@
-//! `stoke install` and `stoke uninstall`: a complete server on one machine, run by systemd.
+//! `stoke server`: a complete server on one machine, run by systemd.
 
 mod answers;
 mod apply;
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde_json::json;
 
 use self::answers::{Answers, Tls};
@@ -19,7 +19,30 @@ use self::files::File;
 use self::machine::Machine;
 use crate::{Global, output, services};
 
-pub(crate) use uninstall::{UninstallArgs, run as uninstall};
+use self::uninstall::UninstallArgs;
+
+/// Install or remove a server on this machine
+#[derive(Args)]
+#[command(after_help = "Examples:
+  sudo stoke server install --domain gpu.example.com
+  sudo stoke server uninstall")]
+pub(crate) struct ServerArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Install(Box<InstallArgs>),
+    Uninstall(UninstallArgs),
+}
+
+pub(crate) async fn run(global: &Global, args: ServerArgs) -> Result<()> {
+    match args.verb {
+        Verb::Install(args) => Box::pin(install(global, *args)).await,
+        Verb::Uninstall(args) => uninstall::run(global, args).await,
+    }
+}
 
 /// Install a server on this machine: Redis, object store, API, TLS proxy, monitoring
 ///
@@ -29,7 +52,11 @@ pub(crate) use uninstall::{UninstallArgs, run as uninstall};
 /// use your own Redis or S3 server, set STOKE_REDIS_URL, or STOKE_S3_ENDPOINT_URL, STOKE_S3_BUCKET and their keys (with
 /// sudo -E). Other settings of `stoke api` in the environment are saved too.
 #[derive(Args)]
-pub(crate) struct InstallArgs {
+#[command(after_help = "Examples:
+  sudo stoke server install --domain gpu.example.com --email ops@example.com
+  sudo -E stoke server install --domain gpu.example.com --worker
+  stoke server install --domain gpu.example.com --dry-run")]
+struct InstallArgs {
     #[command(flatten)]
     options: answers::Options,
     /// Also run a worker on this machine
@@ -61,7 +88,7 @@ struct Plan {
     idle: Vec<&'static str>,
 }
 
-pub(crate) async fn run(global: &Global, args: InstallArgs) -> Result<()> {
+async fn install(global: &Global, args: InstallArgs) -> Result<()> {
     let is_live = args.root == Path::new("/");
     let program = services::program(args.program.as_deref())?;
     if is_live && !args.dry_run {

@@ -16,6 +16,7 @@ const CAUGHT_UP: Duration = Duration::from_millis(700);
 
 /// Print the logs, progress and partial outputs of a job
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke logs 0192f0c1a2b37cde8f00112233445500 --follow")]
 pub(crate) struct LogsArgs {
     /// Job id
     id: String,

@@ -10,25 +10,30 @@ mod cancel;
 #[cfg(test)]
 mod catalogue;
 mod client;
+mod commands;
+mod completions;
 mod confine;
-mod costs;
+mod cost;
 mod credentials;
 mod dashboard;
+mod dead;
+mod deletion;
 mod demo;
 mod deploy;
 mod describe;
 mod dev;
-mod dlq;
 mod doctor;
 #[cfg(test)]
 mod documented;
-mod endpoints;
+mod duration;
+mod endpoint;
+mod exit;
 mod feedback;
+mod file;
 mod filter;
 mod find_redis;
 mod findings;
 mod fleet;
-mod gate;
 mod get;
 mod guard;
 mod help;
@@ -36,17 +41,23 @@ mod init;
 mod install;
 mod job;
 mod kind;
-mod limits;
+mod limit;
 mod list;
 mod logging;
+mod login;
 mod logs;
 mod money;
+mod old;
 mod output;
 mod paths;
 mod probe;
 mod progress;
 mod quarantined;
 mod redrive;
+#[cfg(test)]
+mod reference;
+mod requirements;
+mod result;
 mod run;
 mod schedule;
 mod schema;
@@ -63,15 +74,17 @@ mod token;
 mod top;
 mod upload;
 mod wait;
+mod waiting;
 mod webhook;
 mod weights;
 mod worker;
-mod workers;
 
 use std::process::ExitCode;
 
-use clap::{Args, FromArgMatches, Parser, Subcommand};
-use tokio::runtime::{Builder, Runtime};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, FromArgMatches, Parser};
+
+use commands::Command;
 
 /// Serverless GPU jobs on hardware you own and hardware you rent by the minute.
 ///
@@ -86,81 +99,52 @@ struct Cli {
 }
 
 /// Options of every subcommand.
-#[derive(Args, Clone)]
+#[derive(Args, Clone, Default)]
 struct Global {
-    /// Print JSON on standard output
+    /// Print JSON: results on standard output, an error as the last line of standard error
     #[arg(long, global = true)]
     json: bool,
     /// Print without colours (same as NO_COLOR=1)
     #[arg(long, global = true)]
     no_color: bool,
-    /// URL of the API [default: the one that `stoke dev` saved, else http://127.0.0.1:7070]
+    /// URL of the API [default: that of the profile, else http://127.0.0.1:7070]
     #[arg(long, global = true, env = "STOKE_URL", help_heading = "Connection")]
     url: Option<String>,
-    /// API token [default: the one that `stoke dev` saved for this URL]
+    /// API token [default: that of the profile, if it is for this URL]
     #[arg(long, global = true, env = "STOKE_TOKEN", hide_env_values = true, help_heading = "Connection")]
     token: Option<String>,
+    /// Profile saved by `stoke login` [default: the one that `stoke dev` saved]
+    #[arg(long, global = true, value_name = "NAME", env = "STOKE_PROFILE", help_heading = "Connection")]
+    profile: Option<String>,
 }
 
-#[derive(Subcommand)]
-enum Command {
-    Demo(demo::DemoArgs),
-    Dev(dev::DevArgs),
-    Init(init::InitArgs),
-    Run(run::RunArgs),
-    Deploy(deploy::DeployArgs),
-    Submit(submit::SubmitArgs),
-    Get(get::GetArgs),
-    Logs(logs::LogsArgs),
-    Cancel(cancel::CancelArgs),
-    Retry(redrive::RetryArgs),
-    List(list::ListArgs),
-    Dlq(dlq::DlqArgs),
-    Job(quarantined::JobArgs),
-    Batch(batch::BatchArgs),
-    Bench(bench::BenchArgs),
-    Schedule(schedule::ScheduleArgs),
-    Webhook(webhook::WebhookArgs),
-    Secret(secret::SecretArgs),
-    Weights(weights::WeightsArgs),
-    Feedback(feedback::FeedbackArgs),
-    Gate(gate::GateArgs),
-    Limits(limits::LimitsArgs),
-    #[command(visible_alias = "endpoint")]
-    Endpoints(endpoints::EndpointsArgs),
-    Workers(workers::WorkersArgs),
-    Simulate(simulate::SimulateArgs),
-    Fleet(fleet::FleetArgs),
-    Costs(costs::CostsArgs),
-    Top(top::TopArgs),
-    Dashboard(dashboard::DashboardArgs),
-    Token(token::TokenArgs),
-    Tenant(tenant::TenantArgs),
-    Audit(audit::AuditArgs),
-    Doctor(doctor::DoctorArgs),
-    Install(install::InstallArgs),
-    Uninstall(install::UninstallArgs),
-    Backup(backup::BackupArgs),
-    Api(api::ApiArgs),
-    Store(store::StoreArgs),
-    Worker(worker::WorkerArgs),
-    Autoscaler(autoscaler::AutoscalerArgs),
-    #[command(hide = true)]
-    Probe(probe::ProbeArgs),
-    #[command(hide = true)]
-    FindRedis(find_redis::FindRedisArgs),
-    #[command(hide = true)]
-    Guard(guard::GuardArgs),
-    #[command(hide = true)]
-    Confine(confine::ConfineArgs),
+impl Global {
+    /// Drops a URL and a token of the environment where a profile is named on the command line.
+    fn prefer_profile(&mut self, matches: &ArgMatches) {
+        let is_from = |id: &str, source| matches.value_source(id) == Some(source);
+        if !is_from("profile", ValueSource::CommandLine) {
+            return;
+        }
+        self.url.take_if(|_| is_from("url", ValueSource::EnvVariable));
+        self.token.take_if(|_| is_from("token", ValueSource::EnvVariable));
+    }
 }
 
 fn main() -> ExitCode {
-    let matches = help::command().get_matches();
-    let Cli { global, command } = match Cli::from_arg_matches(&matches) {
-        Ok(cli) => cli,
-        Err(error) => error.exit(),
+    completions::complete();
+    let command = help::command();
+    let typed = old::translate(&command, std::env::args_os().collect());
+    let json = exit::is_json(&typed.words);
+    for hint in &typed.hints {
+        output::note(output::dim(hint));
+    }
+    let parsed = command.try_get_matches_from(typed.words);
+    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (Cli { mut global, command }, matches) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return exit::usage(&error, json),
     };
+    global.prefer_profile(&matches);
     if global.no_color {
         anstream::ColorChoice::Never.write_global();
     }
@@ -168,77 +152,14 @@ fn main() -> ExitCode {
         // These commands replace the process with another program and need no runtime.
         Command::Guard(args) => guard::run(&args),
         Command::Confine(args) => confine::run(&args),
-        command => match runtime(&command) {
-            Ok(runtime) => runtime.block_on(run(&global, command)),
+        command => match command.runtime() {
+            Ok(runtime) => runtime.block_on(command.run(&global)),
             Err(error) => Err(error.into()),
         },
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            output::error(&error);
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Builds the async runtime. A worker gets a single thread: it mostly moves jobs between sockets, and one thread avoids
-/// wake-ups. CPU-heavy work has its own threads.
-fn runtime(command: &Command) -> std::io::Result<Runtime> {
-    match command {
-        Command::Worker(_) => Builder::new_current_thread().enable_all().build(),
-        _ => Builder::new_multi_thread().enable_all().build(),
-    }
-}
-
-/// Runs a command on the main thread, which lives as long as the process: the parent-death signal of a child process is
-/// tied to the thread that starts it.
-async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
-    match command {
-        Command::Demo(args) => Box::pin(demo::run(global, args)).await,
-        Command::Dev(args) => Box::pin(dev::run(global, args)).await,
-        Command::Init(args) => init::run(global, &args),
-        Command::Run(args) => Box::pin(run::run(global, args)).await,
-        Command::Deploy(args) => Box::pin(deploy::run(global, args)).await,
-        Command::Submit(args) => Box::pin(submit::run(global, args)).await,
-        Command::Get(args) => Box::pin(get::run(global, args)).await,
-        Command::Logs(args) => Box::pin(logs::run(global, args)).await,
-        Command::Cancel(args) => Box::pin(cancel::run(global, args)).await,
-        Command::Retry(args) => Box::pin(redrive::run(global, args)).await,
-        Command::Dlq(args) => Box::pin(dlq::run(global, args)).await,
-        Command::Job(args) => Box::pin(quarantined::run(global, args)).await,
-        Command::Batch(args) => Box::pin(batch::run(global, args)).await,
-        Command::Bench(args) => Box::pin(bench::run(global, args)).await,
-        Command::Schedule(args) => Box::pin(schedule::run(global, args)).await,
-        Command::Webhook(args) => Box::pin(webhook::run(global, args)).await,
-        Command::Secret(args) => Box::pin(secret::run(global, args)).await,
-        Command::Weights(args) => Box::pin(weights::run(global, args)).await,
-        Command::Feedback(args) => Box::pin(feedback::run(global, args)).await,
-        Command::Gate(args) => Box::pin(gate::run(global, args)).await,
-        Command::Limits(args) => Box::pin(limits::run(global, args)).await,
-        Command::List(args) => Box::pin(list::run(global, args)).await,
-        Command::Endpoints(args) => Box::pin(endpoints::run(global, args)).await,
-        Command::Workers(args) => Box::pin(workers::run(global, args)).await,
-        Command::Simulate(args) => simulate::run(global, &args),
-        Command::Costs(args) => Box::pin(costs::run(global, args)).await,
-        Command::Fleet(args) => Box::pin(fleet::run(global, args)).await,
-        Command::Top(args) => Box::pin(top::run(global, args)).await,
-        Command::Dashboard(args) => Box::pin(dashboard::run(global, args)).await,
-        Command::Token(args) => Box::pin(token::run(global, args)).await,
-        Command::Tenant(args) => Box::pin(tenant::run(global, args)).await,
-        Command::Audit(args) => Box::pin(audit::run(global, args)).await,
-        Command::Doctor(args) => Box::pin(doctor::run(global, args)).await,
-        Command::Install(args) => Box::pin(install::run(global, args)).await,
-        Command::Uninstall(args) => Box::pin(install::uninstall(global, args)).await,
-        Command::Backup(args) => Box::pin(backup::run(global, args)).await,
-        Command::Api(args) => Box::pin(api::run(args)).await,
-        Command::Store(args) => Box::pin(store::run(args)).await,
-        Command::Worker(args) => Box::pin(worker::run(global, args)).await,
-        Command::Autoscaler(args) => Box::pin(autoscaler::run(global, args)).await,
-        Command::Probe(args) => Box::pin(probe::run(args)).await,
-        Command::FindRedis(args) => Box::pin(find_redis::run(args)).await,
-        Command::Guard(args) => guard::run(&args),
-        Command::Confine(args) => confine::run(&args),
+        Err(error) => exit::failure(&error, global.json),
     }
 }
 

@@ -42,9 +42,19 @@ pub(crate) fn batch() -> ProgressBar {
 /// A progress bar for a job, in thousandths.
 pub(crate) fn job() -> ProgressBar {
     let bar = ProgressBar::new(1_000);
-    bar.set_style(style("{spinner:.cyan} {prefix} {bar:30.cyan/dim} {percent:>3} % {elapsed:.dim} {msg}"));
+    bar.set_style(running());
     bar.enable_steady_tick(TICK);
     bar
+}
+
+/// The style of a job that runs.
+pub(crate) fn running() -> ProgressStyle {
+    style("{spinner:.cyan} {prefix} {bar:30.cyan/dim} {percent:>3} % {elapsed:.dim} {msg}")
+}
+
+/// The style of a job that waits: its progress is unknown.
+pub(crate) fn waiting() -> ProgressStyle {
+    style("{spinner:.cyan} {prefix} {elapsed:.dim} {msg}")
 }
 
 fn style(template: &str) -> ProgressStyle {

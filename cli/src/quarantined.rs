@@ -12,36 +12,27 @@ use crate::{Global, output};
 /// Maximum number of ids per request.
 const AT_ONCE: usize = 100;
 
-/// Manage jobs with unreadable records
-#[derive(Args)]
-pub(crate) struct JobArgs {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Subcommand)]
-enum What {
-    Quarantined(QuarantinedArgs),
-}
-
 /// List, requeue or discard jobs with unreadable records (operator only)
 #[derive(Args)]
 #[command(after_help = "Examples:
-  stoke job quarantined
-  stoke job quarantined put-back JOB
+  stoke job quarantined list
+  stoke job quarantined readmit 0192f0c1a2b37cde8f00112233445500
   stoke job quarantined discard --all")]
-struct QuarantinedArgs {
+pub(crate) struct QuarantinedArgs {
     #[command(subcommand)]
-    verb: Option<Verb>,
+    verb: Verb,
 }
 
 #[derive(Subcommand)]
 enum Verb {
     /// List quarantined jobs, oldest first
+    #[command(after_help = "Examples:\n  stoke job quarantined list")]
     List,
     /// Put jobs back at the front of their queue, even if they were running
-    PutBack(Chosen),
+    #[command(after_help = "Examples:\n  stoke job quarantined readmit 0192f0c1a2b37cde8f00112233445500")]
+    Readmit(Chosen),
     /// End jobs as failed; delete records that cannot be changed
+    #[command(after_help = "Examples:\n  stoke job quarantined discard --all")]
     Discard(Chosen),
 }
 
@@ -56,10 +47,10 @@ struct Chosen {
     all: bool,
 }
 
-pub(crate) async fn run(global: &Global, JobArgs { what: What::Quarantined(args) }: JobArgs) -> Result<()> {
+pub(crate) async fn run(global: &Global, args: QuarantinedArgs) -> Result<()> {
     let client = Client::connect(global)?;
     match args.verb {
-        None | Some(Verb::List) => {
+        Verb::List => {
             let found = client.get("/v1/quarantine").await?;
             if global.json {
                 return output::json(&found);
@@ -68,13 +59,13 @@ pub(crate) async fn run(global: &Global, JobArgs { what: What::Quarantined(args)
             output::print_table(&table(&found), "no quarantined jobs: every job record is readable")?;
             if found.total > 0 {
                 output::note(output::dim(
-                    "`stoke job quarantined put-back JOB` requeues a job, `stoke job quarantined discard JOB` ends it as failed",
+                    "`stoke job quarantined readmit JOB` requeues a job, `stoke job quarantined discard JOB` ends it as failed",
                 ));
             }
             Ok(())
         }
-        Some(Verb::PutBack(chosen)) => decide(global, &client, "readmit", chosen).await,
-        Some(Verb::Discard(chosen)) => decide(global, &client, "discard", chosen).await,
+        Verb::Readmit(chosen) => decide(global, &client, "readmit", chosen).await,
+        Verb::Discard(chosen) => decide(global, &client, "discard", chosen).await,
     }
 }
 
@@ -152,7 +143,7 @@ mod tests {
             .route("/v1/quarantine/readmit", post(answer));
         let client = stub::serve(routes).await;
         assert_eq!(all(&client).await.unwrap(), ["a"]);
-        let global = Global { json: false, no_color: true, url: None, token: None };
+        let global = Global { no_color: true, ..Global::default() };
         let chosen = Chosen { ids: Vec::new(), all: true };
         let failed = decide(&global, &client, "readmit", chosen).await.unwrap_err();
         assert_eq!(failed.to_string(), "1 of 1 jobs could not be moved");

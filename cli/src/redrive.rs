@@ -11,7 +11,11 @@ use crate::{Global, output};
 
 /// Retry failed, expired or cancelled jobs, each as a new job
 #[derive(Args)]
-#[command(after_help = "To retry many jobs, use `stoke dlq retry`; for the lines of a batch, `stoke batch retry`.")]
+#[command(after_help = "Examples:
+  stoke retry 0192f0c1a2b37cde8f00112233445500
+  stoke retry 0192f0c1a2b37cde8f00112233445500 --same-version
+
+To retry many jobs, use `stoke job dead retry`; for the lines of a batch, `stoke batch retry`.")]
 pub(crate) struct RetryArgs {
     /// Job ids
     #[arg(value_name = "JOB", required = true)]

@@ -11,10 +11,13 @@ use crate::client::{Client, decode, pages, segment};
 use crate::submit::flags::{JobFlags, ScheduleFlags};
 use crate::submit::input;
 use crate::submit::options;
-use crate::{Global, output};
+use crate::{Global, completions, output};
 
 /// Run jobs on a cron schedule
 #[derive(Args)]
+#[command(after_help = "Examples:
+  stoke schedule create report --cron '0 6 * * 1-5' --time-zone Europe/Berlin
+  stoke schedule list")]
 pub(crate) struct ScheduleArgs {
     #[command(subcommand)]
     verb: Verb,
@@ -24,27 +27,32 @@ pub(crate) struct ScheduleArgs {
 enum Verb {
     Create(Box<CreateArgs>),
     /// List schedules
+    #[command(after_help = "Examples:\n  stoke schedule list")]
     List {
         /// Maximum number of schedules
         #[arg(long, short, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         limit: u32,
     },
     /// Show a schedule: its next run and its job
+    #[command(after_help = "Examples:\n  stoke schedule get sch_0123456789abcdef")]
     Get {
         /// Schedule id
         id: String,
     },
     /// Pause a schedule
+    #[command(after_help = "Examples:\n  stoke schedule pause sch_0123456789abcdef")]
     Pause {
         /// Schedule id
         id: String,
     },
     /// Resume a paused schedule
+    #[command(after_help = "Examples:\n  stoke schedule resume sch_0123456789abcdef")]
     Resume {
         /// Schedule id
         id: String,
     },
     /// Delete a schedule (its jobs are kept)
+    #[command(after_help = "Examples:\n  stoke schedule delete sch_0123456789abcdef")]
     Delete {
         /// Schedule id
         id: String,
@@ -58,6 +66,7 @@ enum Verb {
   stoke schedule create refresh --cron '*/15 * * * *' --missed skip --input '{\"full\": false}'")]
 struct CreateArgs {
     /// Endpoint, or one version of it as NAME@VERSION
+    #[arg(value_name = "NAME[@VERSION]", add = completions::endpoints())]
     endpoint: String,
     #[command(flatten)]
     schedule: ScheduleFlags,
@@ -215,8 +224,8 @@ mod tests {
             "run_all",
             "--name",
             "mornings",
-            "--grace-s",
-            "30",
+            "--grace",
+            "30s",
             "--paused",
             "--input",
             r#"{"text": "hi"}"#,

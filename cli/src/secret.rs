@@ -24,6 +24,9 @@ const VALUE_BYTES_MAX: u64 = 32 << 10;
 /// An endpoint lists its secrets in stoke.toml, e.g. secrets = ["HF_TOKEN"], and gets them as environment variables.
 /// They are encrypted before they are stored, and cannot be read back.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  stoke secret set HF_TOKEN
+  stoke secret list")]
 pub(crate) struct SecretArgs {
     #[command(subcommand)]
     verb: Verb,
@@ -33,13 +36,16 @@ pub(crate) struct SecretArgs {
 enum Verb {
     Set(SetArgs),
     /// List secrets by name, with the endpoints that use them
+    #[command(after_help = "Examples:\n  stoke secret list")]
     List,
     /// Delete a secret (endpoints that use it can no longer be loaded)
+    #[command(after_help = "Examples:\n  stoke secret delete HF_TOKEN")]
     Delete {
         /// Secret name
         name: String,
     },
     /// Re-encrypt all secrets of all tenants with the API's current key (operator only)
+    #[command(after_help = "Examples:\n  stoke secret rewrap")]
     Rewrap,
 }
 

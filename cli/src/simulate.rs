@@ -10,13 +10,16 @@ use stokehold_autoscaler::simulate::{
 };
 use stokehold_autoscaler::{Planner, Policy, Step};
 
-use crate::{Global, output};
+use crate::{Global, duration, output};
 
 /// Simulate the autoscaler on a trace of jobs: cost and waiting times
 ///
 /// Uses the production code for scaling decisions, queueing and packing of models onto GPUs. Machines, load times and
 /// run times are simulated. The simulator under lab/ also compares policies and makes synthetic traces.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  stoke simulate --trace day.csv --plot day.svg
+  stoke simulate --trace week.csv --fold 24h --skip 1h --set late_share=0.05")]
 pub(crate) struct SimulateArgs {
     /// Trace of jobs: a CSV file, optionally gzipped, with the columns arrival_s,endpoint,service_s,vram_gb,priority
     #[arg(long, value_name = "FILE")]
@@ -31,11 +34,11 @@ pub(crate) struct SimulateArgs {
     /// Random seed of boot times, resumes and losses
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Overlay periods of this length in seconds
-    #[arg(long, value_name = "SECONDS")]
+    /// Overlay periods of this length, e.g. 24h
+    #[arg(long, value_name = "DURATION", value_parser = duration::fraction_seconds)]
     fold: Option<f64>,
-    /// Exclude jobs of the first seconds from the waiting times
-    #[arg(long, value_name = "SECONDS")]
+    /// Exclude jobs of this first part from the waiting times, e.g. 1h
+    #[arg(long, value_name = "DURATION", value_parser = duration::fraction_seconds)]
     skip: Option<f64>,
     /// Run jobs concurrently on a GPU while their models need at most this many GB [default: one at a
     /// time]

@@ -17,10 +17,11 @@ const SECRET_BYTES_MIN: usize = 32;
 
 /// Serve an S3 object store on this machine's disk
 ///
-/// `stoke dev` and `stoke install` use it for results, files and packages unless you configure another S3 server. It is
-/// durable, runs on one machine and has a single key, from STOKE_S3_ACCESS_KEY_ID and STOKE_S3_SECRET_ACCESS_KEY. It
+/// `stoke dev` and `stoke server install` use it for results, files and packages unless you configure another S3
+/// server. It is durable, runs on one machine and has a single key, from STOKE_S3_ACCESS_KEY_ID and STOKE_S3_SECRET_ACCESS_KEY. It
 /// has no TLS: listen on loopback behind a TLS proxy.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke store --data /var/lib/stokehold/objects")]
 pub(crate) struct StoreArgs {
     /// Folder of the objects; only one process can use it at a time
     #[arg(long, value_name = "FOLDER", env = "STOKE_STORE_DATA")]

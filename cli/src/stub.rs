@@ -6,7 +6,7 @@ use axum::Router;
 use clap::Parser;
 
 use crate::client::{Client, connect_to};
-use crate::{Cli, Command};
+use crate::{Cli, Command, help, old};
 
 /// Serves `routes` until the test ends.
 pub(crate) async fn serve(routes: Router) -> Client {
@@ -16,8 +16,9 @@ pub(crate) async fn serve(routes: Router) -> Client {
     connect_to(url, "sk_test".to_owned()).unwrap()
 }
 
-/// Parses `stoke ARGUMENTS`.
+/// Parses `stoke ARGUMENTS`, in the spelling of this release or of the one before.
 pub(crate) fn parse(arguments: &str) -> Result<Command, String> {
-    let words = std::iter::once("stoke").chain(arguments.split_whitespace());
-    Cli::try_parse_from(words).map(|cli| cli.command).map_err(|error| error.to_string())
+    let words = std::iter::once("stoke").chain(arguments.split_whitespace()).map(Into::into).collect();
+    let typed = old::translate(&help::command(), words);
+    Cli::try_parse_from(typed.words).map(|cli| cli.command).map_err(|error| error.to_string())
 }

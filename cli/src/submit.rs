@@ -15,7 +15,7 @@ use stokehold_client::models::{Job, JobState, SubmitRequest};
 use stokehold_queue::now_ms;
 
 use crate::client::{Call, Client, decode};
-use crate::{Global, job, output, upload, wait};
+use crate::{Global, completions, output, result, upload, wait};
 use flags::{JobFlags, StartFlags};
 
 /// Submit a job (--wait waits for its result)
@@ -26,6 +26,7 @@ use flags::{JobFlags, StartFlags};
   stoke submit transcribe --file audio=talk.mp3 --wait")]
 pub(crate) struct SubmitArgs {
     /// Endpoint, or one version of it as NAME@VERSION
+    #[arg(value_name = "NAME[@VERSION]", add = completions::endpoints())]
     endpoint: String,
     /// Input as JSON, @FILE, or - for standard input [default: {}]
     #[arg(long, short)]
@@ -36,7 +37,7 @@ pub(crate) struct SubmitArgs {
     /// Wait until the job ends and print its result
     #[arg(long, short)]
     wait: bool,
-    /// Stop waiting after this time, e.g. 90s or 5m; the job keeps running [default: no limit]
+    /// Stop waiting after this time with status 4, e.g. 90s or 5m; the job keeps running [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, requires = "wait")]
     wait_timeout: Option<Duration>,
     /// Save the files of the result to this folder
@@ -95,14 +96,14 @@ pub(crate) async fn show_ended(client: &Client, ended: &Value, out: Option<&Path
         }
         return job.succeeded();
     }
-    let result = if json && out.is_none() { Value::Null } else { job::result(client, &job).await? };
+    let value = if json && out.is_none() { Value::Null } else { result::fetch(client, &job).await? };
     // Saved before anything is printed, because the reader may close the pipe.
     if let Some(folder) = out {
-        for path in job::save_files(client, &result, folder).await? {
+        for path in result::save_files(client, &value, folder).await? {
             output::note(format_args!("saved {}", path.display()));
         }
     }
-    output::json(if json { ended } else { &result })
+    output::json(if json { ended } else { &value })
 }
 
 async fn request(client: &Client, args: &SubmitArgs) -> Result<SubmitRequest> {
@@ -136,9 +137,9 @@ mod tests {
 
     #[tokio::test]
     async fn options_become_members() {
-        let line = "submit echo@2 --deadline-s 60 --queue-timeout-s 5 --retention-s 90 --concurrency-key user:3 --depends-on 01 \
+        let line = "submit echo@2 --deadline 60s --queue-timeout 5s --retention 90s --concurrency-key user:3 --depends-on 01 \
             --depends-on 02:completion --webhook https://x.test/h --webhook-event job.started --webhook-event job.completed \
-            --run-after 2026-11-21T05:50:00Z --priority batch --metadata a=b --timeout-s 7 --max-attempts 2";
+            --run-after 2026-11-21T05:50:00Z --priority batch --metadata a=b --timeout 7s --max-attempts 2";
         let Command::Submit(args) = stub::parse(line).unwrap() else { panic!("is a submit") };
         let client = crate::client::connect_to("http://127.0.0.1:1".to_owned(), String::new()).unwrap();
         let expected = json!({
@@ -172,8 +173,9 @@ mod tests {
             let members = document["components"]["schemas"][request]["properties"].as_object().unwrap();
             for member in members.keys() {
                 let flag = member.replace('_', "-");
-                // A flag of a list is singular, and amounts are given in US dollars.
-                let forms = [&*flag, flag.trim_end_matches('s'), flag.trim_end_matches("-micros")];
+                // A flag of a list is singular, amounts are given in US dollars, and durations with their unit.
+                let forms =
+                    [&*flag, flag.trim_end_matches('s'), flag.trim_end_matches("-micros"), flag.trim_end_matches("-s")];
                 let has_flag = forms.iter().any(|form| flags.contains(form));
                 let is_elsewhere =
                     flags::ELSEWHERE.iter().any(|(of, name, _)| (*of, *name) == (request, member.as_str()));
@@ -184,7 +186,7 @@ mod tests {
 
     #[test]
     fn flags_have_the_bounds_of_the_api() {
-        for wrong in ["--timeout-s 0", "--max-attempts 101", "--retention-s 59", "--priority urgent"] {
+        for wrong in ["--timeout 0s", "--max-attempts 101", "--retention 59s", "--priority urgent"] {
             assert!(stub::parse(&format!("submit echo {wrong}")).is_err(), "{wrong}");
         }
     }

@@ -18,7 +18,7 @@ const TENANTS: &str = "/v1/tenants";
 #[command(after_help = "Examples:
   stoke tenant create acme
   stoke token create --tenant acme --role admin --name ann --token \"$STOKE_TOKEN\"
-  stoke limits acme --max-open 10000 --requests-per-minute 600 --max-storage 50GiB
+  stoke limit set acme --max-open 10000 --requests-per-minute 600 --max-storage 50GiB
   stoke tenant disable acme")]
 pub(crate) struct TenantArgs {
     #[command(subcommand)]
@@ -28,18 +28,22 @@ pub(crate) struct TenantArgs {
 #[derive(Subcommand)]
 enum Verb {
     /// Create a tenant, without tokens
+    #[command(after_help = "Examples:\n  stoke tenant create acme")]
     Create {
         /// Tenant name: 1 to 63 characters of a-z, 0-9 and -
         name: String,
     },
     /// List tenants with their number of open jobs
+    #[command(after_help = "Examples:\n  stoke tenant list")]
     List,
     /// Disable a tenant: refuse its tokens (within 5 s) and start no more jobs; running jobs finish
+    #[command(after_help = "Examples:\n  stoke tenant disable acme")]
     Disable {
         /// Tenant name
         name: String,
     },
     /// Enable a disabled tenant; its waiting jobs continue
+    #[command(after_help = "Examples:\n  stoke tenant enable acme")]
     Enable {
         /// Tenant name
         name: String,

@@ -54,16 +54,24 @@ pub(crate) struct RedisSource {
 #[derive(Subcommand)]
 enum Verb {
     /// Create a token and print it (it cannot be shown again)
+    #[command(
+        after_help = "Examples:\n  stoke token create --name app --role submit --ttl 90d\n  stoke token create --kind join --name box-1"
+    )]
     Create(CreateArgs),
     /// List tokens, without their secrets
+    #[command(after_help = "Examples:\n  stoke token list")]
     List {
         /// Tenant (operator only) [default: yours over the API, all in Redis]
         #[arg(long)]
         tenant: Option<String>,
     },
     /// Give a token a new secret and print it; the old secret stays valid for --overlap
+    #[command(after_help = "Examples:\n  stoke token rotate 0123456789abcdef --overlap 1h")]
     Rotate(RotateArgs),
     /// Revoke a token (takes effect within 5 s)
+    #[command(
+        after_help = "Examples:\n  stoke token revoke 0123456789abcdef\n  stoke token revoke 0123456789abcdef --with-workers"
+    )]
     Revoke {
         /// Token id (the part after the first _), or the whole token
         id: String,

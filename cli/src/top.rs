@@ -11,7 +11,8 @@ use stokehold_client::models::{Gpu, Lane, Model, ModelOnGpu, QueueView, Worker, 
 use tokio::time::sleep;
 
 use crate::client::{Client, decode};
-use crate::{Global, output, workers};
+use crate::worker::list as workers;
+use crate::{Global, output};
 
 /// Width of a GPU's memory bar, characters.
 const BAR: usize = 40;
@@ -19,11 +20,14 @@ const BAR: usize = 40;
 /// Live view of GPUs, running jobs and queues
 ///
 /// The bar of a GPU shows memory that models use (#), that is reserved for them but unused (=), that other processes
-/// use (x), and free memory (.).
+/// use (x), and free memory (.). `stoke worker list` lists workers once, and `stoke fleet` machines with prices.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  stoke top
+  stoke top --once")]
 pub(crate) struct TopArgs {
     /// Refresh interval, e.g. 1s
-    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration, value_name = "TIME")]
+    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration, value_name = "DURATION")]
     every: Duration,
     /// Print once and exit
     #[arg(long)]
@@ -64,7 +68,7 @@ fn screen(WorkerList { workers }: &WorkerList, queue: &QueueView) -> String {
         text.push('\n');
     }
     if workers.is_empty() {
-        text.push_str("no workers; start one with `stoke worker`\n\n");
+        text.push_str("no workers; start one with `stoke worker run`\n\n");
     }
     text.push_str(&waiting(&queue.lanes));
     text

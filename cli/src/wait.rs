@@ -3,14 +3,15 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use indicatif::ProgressBar;
 use serde_json::Value;
-use stokehold_client::models::Job;
+use stokehold_client::models::{Job, JobState};
 use tokio::time::Instant;
 
 use crate::client::{Client, decode, segment};
-use crate::{output, progress};
+use crate::exit::Failure;
+use crate::{output, progress, waiting};
 
 /// Long-poll duration of one request: short for a progress bar, long otherwise.
 const HOLD_WATCHED: Duration = Duration::from_secs(1);
@@ -31,16 +32,29 @@ pub(crate) async fn until_ended(client: &Client, id: &str, limit: Option<Duratio
             bar.finish_and_clear();
             return Ok(job);
         }
-        show(&bar, &seen);
+        show(&bar, &job, &seen);
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             bar.finish_and_clear();
-            bail!("timed out waiting: job {id} is still {}; wait again with `stoke get {id} --wait`", seen.state);
+            let why = waiting::text(&job).map_or(String::new(), |why| format!(" ({why})"));
+            let text = format!(
+                "timed out waiting: job {id} is still {}{why}; wait again with `stoke get {id} --wait`",
+                seen.state
+            );
+            return Err(Failure::TimedOut(text).into());
         }
     }
 }
 
-fn show(bar: &ProgressBar, job: &Job) {
-    bar.set_prefix(format!("{} {}", job.endpoint_version(), job.state));
+/// Shows the phase of a job that waits with its reason, and the progress of one that runs.
+fn show(bar: &ProgressBar, whole: &Value, job: &Job) {
+    bar.set_prefix(format!("{} {}", job.endpoint_version(), waiting::phase(whole, job.state.as_str())));
+    if job.state != JobState::Running {
+        bar.set_style(progress::waiting());
+        bar.set_message(waiting::text(whole).unwrap_or_default());
+        return;
+    }
+    bar.set_style(progress::running());
+    bar.set_message("");
     if let Some(progress) = &job.progress {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000")]
         bar.set_position((progress.fraction.clamp(0.0, 1.0) * 1_000.0) as u64);

@@ -14,6 +14,9 @@ const DELIVERIES: &str = "/v1/webhooks/deliveries";
 
 /// Inspect and replay webhook deliveries; show the signing secret
 #[derive(Args)]
+#[command(after_help = "Examples:
+  stoke webhook secret
+  stoke webhook list --state exhausted")]
 pub(crate) struct WebhookArgs {
     #[command(subcommand)]
     verb: Verb,
@@ -22,6 +25,7 @@ pub(crate) struct WebhookArgs {
 #[derive(Subcommand)]
 enum Verb {
     /// Print the secret that signs webhook messages
+    #[command(after_help = "Examples:\n  stoke webhook secret\n  stoke webhook secret --rotate")]
     Secret {
         /// Create a new secret first; for 24 hours, messages are signed with both
         #[arg(long)]
@@ -29,11 +33,13 @@ enum Verb {
     },
     List(ListArgs),
     /// Show a delivery with its tries
+    #[command(after_help = "Examples:\n  stoke webhook get wd_0123456789abcdef")]
     Get {
         /// Delivery id
         id: String,
     },
     /// Send a delivery again, with the same message id
+    #[command(after_help = "Examples:\n  stoke webhook replay wd_0123456789abcdef")]
     Replay {
         /// Delivery id
         id: String,
@@ -42,6 +48,7 @@ enum Verb {
 
 /// List deliveries, newest first
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke webhook list --state exhausted")]
 struct ListArgs {
     /// Only deliveries about this job
     #[arg(long, value_name = "JOB", conflicts_with = "batch")]

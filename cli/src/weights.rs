@@ -22,6 +22,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Pin the weights of an endpoint
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke weights lock render")]
 pub(crate) struct WeightsArgs {
     #[command(subcommand)]
     verb: Verb,
@@ -36,6 +37,9 @@ enum Verb {
 ///
 /// `stoke deploy` does the same for weights that are not pinned yet.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  stoke weights lock render
+  stoke weights lock render --update")]
 struct LockArgs {
     /// Folder of the endpoint
     path: String,

@@ -3,6 +3,7 @@
 mod check;
 mod evict;
 mod install;
+pub(crate) mod list;
 
 use std::path::PathBuf;
 
@@ -16,31 +17,40 @@ use tokio_util::sync::CancellationToken;
 use crate::signals::StopSignals;
 use crate::{Global, logging};
 
-/// Run a worker on this machine, or manage workers
+/// List and evict workers, and run or install one on this machine
 ///
-/// Without a subcommand, joins the gateway and runs its jobs. Every setting can also be set by an environment variable.
-/// The join token is read from a file or from STOKE_JOIN_TOKEN, never from an argument, because every user of a machine
-/// can see arguments.
+/// A worker is one process that runs jobs. `stoke fleet` shows the machines below them with their prices, and `stoke
+/// top` the GPUs and queues of this moment.
 #[derive(Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "Examples:
+  stoke worker list
+  stoke worker check --gateway https://gpu.example.com
+  stoke worker run --gateway https://gpu.example.com --join-token-file join.token")]
 pub(crate) struct WorkerArgs {
     #[command(subcommand)]
-    verb: Option<Verb>,
-    #[command(flatten)]
-    here: Here,
+    verb: Verb,
 }
 
 #[derive(Subcommand)]
 enum Verb {
+    List(list::ListArgs),
+    Run(RunArgs),
     Check(check::CheckArgs),
     Evict(evict::EvictArgs),
     Install(install::InstallArgs),
     Uninstall(install::UninstallArgs),
 }
 
-/// Options of a worker that runs in the foreground.
+/// Run a worker on this machine, in the foreground
+///
+/// Joins the gateway and runs its jobs. Every setting can also be set by an environment variable. The join token is
+/// read from a file or from STOKE_JOIN_TOKEN, never from an argument, because every user of a machine can see
+/// arguments.
 #[derive(Args)]
-struct Here {
+#[command(after_help = "Examples:
+  stoke worker run --gateway https://gpu.example.com --join-token-file join.token
+  STOKE_SANDBOX=L2 stoke worker run --slots 4")]
+struct RunArgs {
     /// URL of the gateway [STOKE_GATEWAY_URL]
     #[arg(long, value_name = "URL")]
     gateway: Option<String>,
@@ -63,15 +73,16 @@ struct Here {
 
 pub(crate) async fn run(global: &Global, args: WorkerArgs) -> Result<()> {
     match args.verb {
-        None => work(args.here).await,
-        Some(Verb::Check(args)) => check::run(global, args).await,
-        Some(Verb::Evict(args)) => evict::run(global, args).await,
-        Some(Verb::Install(args)) => install::run(global, args).await,
-        Some(Verb::Uninstall(args)) => install::remove(args).await,
+        Verb::List(args) => list::run(global, args).await,
+        Verb::Run(args) => work(args).await,
+        Verb::Check(args) => check::run(global, args).await,
+        Verb::Evict(args) => evict::run(global, args).await,
+        Verb::Install(args) => install::run(global, args).await,
+        Verb::Uninstall(args) => install::remove(args).await,
     }
 }
 
-async fn work(args: Here) -> Result<()> {
+async fn work(args: RunArgs) -> Result<()> {
     logging::to_stderr();
     let mut raw = RawConfig::from_env(|name| std::env::var(name).ok())?;
     // From here on, secrets are only in memory, which only root can read.

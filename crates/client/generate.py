@@ -53,11 +53,12 @@ ELSEWHERE = {
         "version": "ENDPOINT@VERSION",
     },
     "BatchRequest": {
-        "endpoint": "--endpoint, also for the estimate",
+        "endpoint": "--endpoint NAME[@VERSION], also for the estimate",
         "idempotency_key": "--idempotency-key, sent as a header",
         "input_file": "the lines are sent as the body",
         "input_key": "the lines are sent as the body",
         "lines": "the lines are sent as the body",
+        "version": "--endpoint NAME@VERSION",
         "webhook_events": "there is one event",
     },
     "ScheduleRequest": {"job": "the flags of jobs"},
@@ -67,6 +68,15 @@ SUBMIT_ONLY = ["depends_on", "run_after"]
 # What a schema does not express: the name of a flag and of its value, further clap attributes, and short forms with
 # the statement that sets their members.
 SHORT_FORMS = {
+    "deadline_s": {"help": "How long the job or batch may take from its submit to its end, e.g. 10m; what is left then expires"},
+    "queue_timeout_s": {"help": "How long the job may wait for its start, e.g. 1h; then it expires"},
+    "retention_s": {
+        "help": "How long after its end the job stays in the queue's memory before it moves to the archive, e.g. 1h "
+        "[default: the server's]"
+    },
+    "timeout_s": {"help": "The longest that one attempt may run, e.g. 90s or 10m [default: the endpoint's]"},
+    "grace_s": {"help": "How late a tick may start before it counts as missed, 1s to 7d [default: 60s]"},
+    "missed": {"help": "What to do with missed ticks: those later than --grace [default: run_once]"},
     "at_budget": {"value": "WHAT", "more": ['requires = "budget_usd"']},
     "budget_usd_micros": {
         "name": "budget_usd",
@@ -88,7 +98,6 @@ SHORT_FORMS = {
     },
     "run_after": {"value": "TIME"},
     "time_zone": {"value": "ZONE"},
-    "version": {"more": ['requires = "endpoint"']},
     "webhook": {"value": "URL"},
     "webhook_events": {
         "value": "EVENT",
@@ -98,6 +107,8 @@ SHORT_FORMS = {
         ],
     },
 }
+# Members in a unit of time are flags without it, which take a duration: the function that parses one, per unit.
+DURATIONS = {"_s": "duration::seconds", "_ms": "duration::millis"}
 UNITS = {"_s": "SECONDS", "_ms": "MILLISECONDS", "_mib": "MIB", "_bytes": "BYTES", "_usd_micros": "MICRODOLLARS"}
 
 
@@ -263,7 +274,11 @@ def flag(schemas: Schemas, member: str, whole: dict, *, is_required: bool) -> tu
     is_enum = "enum" in schemas.all.get(kind, {})
     is_list = kind in ("Vec<String>", "BTreeMap<String, String>") or (kind.startswith("Vec<") and "set" in special)
     name = special.get("name") or (member.removesuffix("s") if kind == "Vec<String>" else member)
-    value = next((unit for suffix, unit in UNITS.items() if member.endswith(suffix)), "N" if kind in COPY else None)
+    parse_duration = next((parse for suffix, parse in DURATIONS.items() if member.endswith(suffix)), None)
+    if parse_duration:
+        name = member.removesuffix(next(suffix for suffix in DURATIONS if member.endswith(suffix)))
+        given = f"self.{name}"
+    value = "DURATION" if parse_duration else next((unit for suffix, unit in UNITS.items() if member.endswith(suffix)), "N" if kind in COPY else None)
     field, given = f"Option<{kind}>", f"self.{name}" if kind in COPY else f"self.{name}.clone()"
     if kind == "BTreeMap<String, String>":
         value, field, given = "KEY=VALUE", "Vec<String>", f"parse::labels(&self.{name})?"
@@ -280,7 +295,11 @@ def flag(schemas: Schemas, member: str, whole: dict, *, is_required: bool) -> tu
     value = special.get("value", value)
     arguments = ["long", *([f'value_name = "{value}"'] if value else []), *special.get("more", [])]
     if not any("value_parser" in argument for argument in arguments):
-        arguments += bounds(kind, schema) if kind in NUMBERS.values() else []
+        if parse_duration:
+            low, high = schema.get("minimum", 0), schema["maximum"]
+            arguments.append(f"value_parser = {parse_duration}({low:_}..={high:_})")
+        else:
+            arguments += bounds(kind, schema) if kind in NUMBERS.values() else []
         arguments += [f"value_parser = parse::words::<{kind}>()"] if is_enum else []
     text = special.get("help") or help_of(schema.get("description", ""), is_list=is_list)
     attribute = f"    #[arg({', '.join(arguments)})]".replace(", \n", ",\n")
@@ -348,7 +367,7 @@ def flags(schemas: Schemas) -> str:
             f"use stokehold_client::models::{{{', '.join(sorted(used))}}};",
             "",
             "use super::options as parse;",
-            "use crate::money;",
+            "use crate::{duration, money};",
             "",
             "/// Request, member, and how it is given: members without a flag of their own.",
             "#[cfg(test)]",

@@ -13,6 +13,7 @@ mod deleting;
 mod deploy;
 mod documents;
 mod events;
+mod exit_codes;
 mod failover;
 mod fairness;
 mod fault_table;

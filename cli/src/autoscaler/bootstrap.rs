@@ -16,6 +16,7 @@ use crate::output;
 /// The script downloads the worker from the gateway and runs it only if its checksum is one of those in the script. It
 /// reads STOKE_GATEWAY_URL and STOKE_JOIN_TOKEN from its environment.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke autoscaler bootstrap > onstart.sh")]
 pub(super) struct BootstrapArgs {
     #[command(flatten)]
     from: From,

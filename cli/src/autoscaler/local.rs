@@ -46,8 +46,16 @@ pub(crate) fn provider(options: LocalOptions) -> Result<Local> {
     let stoke = std::env::current_exe().context("cannot find the path of this program")?.into_os_string();
     let word = |word: &str| OsString::from(word);
     let parent = std::process::id().to_string();
-    let program =
-        vec![stoke.clone(), word("guard"), word(&parent), word("--"), stoke, word("worker"), word("--exit-with-stdin")];
+    let program = vec![
+        stoke.clone(),
+        word("guard"),
+        word(&parent),
+        word("--"),
+        stoke,
+        word("worker"),
+        word("run"),
+        word("--exit-with-stdin"),
+    ];
     let mut set = BTreeMap::from([
         ("STOKE_GATEWAY_URL".to_owned(), options.gateway_url.into()),
         ("STOKE_JOIN_TOKEN".to_owned(), options.join_token.into()),

@@ -16,12 +16,12 @@ use crate::{Global, output};
 
 /// Print what the autoscaler would do now and why, without doing it
 #[derive(Args)]
+#[command(
+    after_help = "Examples:\n  stoke autoscaler plan --config /etc/stokehold/autoscaler.toml\n  stoke autoscaler plan --from rounds.jsonl --json"
+)]
 pub(super) struct PlanArgs {
     #[command(flatten)]
     from: From,
-    /// Accepted for compatibility; `plan` never changes anything
-    #[arg(long)]
-    dry_run: bool,
     /// Plan the last round of a recording made with `stoke autoscaler run --record`, after learning from the earlier
     /// rounds
     #[arg(long = "from", value_name = "FILE")]
@@ -32,7 +32,7 @@ pub(super) struct PlanArgs {
 }
 
 pub(super) async fn run(global: &Global, args: PlanArgs) -> Result<()> {
-    let PlanArgs { from, dry_run: _, recorded, print_config } = args;
+    let PlanArgs { from, recorded, print_config } = args;
     if print_config {
         return output::line(config::DEFAULT.trim_end());
     }

@@ -34,6 +34,9 @@ const SECRETS: [&str; 6] = [
 /// If several autoscalers share one Redis, one leads and another takes over when it stops. Rented machines keep running
 /// after a stop; workers on this machine stop with the autoscaler.
 #[derive(Args)]
+#[command(
+    after_help = "Examples:\n  stoke autoscaler run --config /etc/stokehold/autoscaler.toml\n  stoke autoscaler run --print-config"
+)]
 pub(super) struct RunArgs {
     #[command(flatten)]
     from: From,

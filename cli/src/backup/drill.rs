@@ -18,6 +18,7 @@ use crate::{Global, output};
 /// The installation is not touched. The command fails if anything is missing: schedule it next to the backup, and
 /// monitor it.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke backup drill\n  stoke backup drill --create")]
 pub(super) struct DrillArgs {
     /// Backup id [default: the newest backup]
     #[arg(conflicts_with = "create")]

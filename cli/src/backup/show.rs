@@ -73,7 +73,7 @@ pub(super) fn created(manifest: &Manifest) -> Result<()> {
     }
     for moment in manifest.moments.iter().filter(|moment| !moment.is_exact) {
         output::note(format_args!(
-            "{} changed while it was copied, so a restore may have to repair batches that were running; for a consistent copy, use a longer --pause-ms or back up at a quieter time",
+            "{} changed while it was copied, so a restore may have to repair batches that were running; for a consistent copy, use a longer --pause or back up at a quieter time",
             moment.root
         ));
     }

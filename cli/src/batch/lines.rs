@@ -9,7 +9,7 @@ use stokehold_client::models::Batch;
 use tokio::io::AsyncWriteExt;
 
 use crate::client::{Client, decode, may_pass, retry, segment};
-use crate::{Global, job, output, progress};
+use crate::{Global, output, progress, result};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
@@ -73,7 +73,7 @@ pub(crate) async fn save(client: &Client, kind: Kind, id: &str, to: &Path) -> Re
 async fn try_save(client: &Client, kind: Kind, id: &str, to: &Path) -> Result<u64> {
     let answer = open(client, kind, id).await?;
     let bar = progress::bytes(format!("saving {}", to.display()));
-    let mut place = job::Beside::create(to).await?;
+    let mut place = result::Beside::create(to).await?;
     let (mut body, mut lines) = (answer.bytes_stream(), Lines::default());
     while let Some(piece) = body.next().await {
         let piece = piece.context("the connection to the API closed before the end of the response")?;

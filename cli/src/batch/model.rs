@@ -1,9 +1,10 @@
 //! Text forms of a batch.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use stokehold_client::models::{Batch, BatchCounts, BatchLineError, BatchState, BatchStopReason, BudgetState};
 
 use super::estimate;
+use crate::exit::Failure;
 use crate::{money, output};
 
 /// Returns an error with advice unless every accepted line succeeded.
@@ -27,7 +28,7 @@ pub(crate) fn succeeded(batch: &Batch) -> Result<()> {
     } else if lines.invalid > 0 {
         text.push_str("\nFix these lines, or submit with --on-invalid skip to run the others.");
     }
-    bail!(text)
+    Err(Failure::Batch(text).into())
 }
 
 /// The progress on one line.

@@ -12,6 +12,7 @@ use crate::client::{Client, decode, pages, segment};
 use crate::{Global, output};
 
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke batch list --state running")]
 pub(super) struct ListArgs {
     /// Only batches in this state
     #[arg(long, value_parser = ["validating", "running", "finalizing", "completed", "failed", "cancelled", "expired"])]

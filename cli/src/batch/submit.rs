@@ -11,8 +11,9 @@ use super::lines::{self, Kind};
 use super::{estimate, show, watch};
 use crate::client::{Client, decode, query};
 use crate::submit::flags::BatchFlags;
+use crate::submit::options;
 use crate::upload::lines::{Lines, send};
-use crate::{Global, output};
+use crate::{Global, completions, output};
 
 /// Submit each line of a file as a job
 ///
@@ -25,8 +26,8 @@ use crate::{Global, output};
 pub(super) struct SubmitArgs {
     /// File with one job per line, or - for standard input
     file: PathBuf,
-    /// Endpoint of lines that name none
-    #[arg(long)]
+    /// Endpoint of lines that name none, or one version of it
+    #[arg(long, value_name = "NAME[@VERSION]", add = completions::endpoints())]
     endpoint: Option<String>,
     /// Show the progress until the batch ends
     #[arg(long, short)]
@@ -49,11 +50,12 @@ pub(super) struct SubmitArgs {
 
 pub(super) async fn run(global: &Global, client: &Client, args: SubmitArgs) -> Result<()> {
     let path = path(&args)?;
+    let endpoint = args.endpoint.as_deref().map(options::endpoint).transpose()?.map(|(name, _)| name);
     let lines = Lines::open(&args.file).await?;
     if args.estimate {
-        return estimate::run(global, client, args.endpoint.as_deref(), &lines).await;
+        return estimate::run(global, client, endpoint.as_deref(), &lines).await;
     }
-    estimate::say(client, args.endpoint.as_deref(), &lines).await;
+    estimate::say(client, endpoint.as_deref(), &lines).await;
     let key = args.idempotency_key.clone().unwrap_or_else(|| format!("stoke-{:032x}", rand::random::<u128>()));
     let accepted = send(client, &path, &key, &lines).await?;
     if !args.watch {
@@ -74,7 +76,8 @@ pub(super) async fn run(global: &Global, client: &Client, args: SubmitArgs) -> R
 
 /// The request path. The options are its query.
 fn path(args: &SubmitArgs) -> Result<String> {
-    let mut request = BatchRequest { endpoint: args.endpoint.clone(), ..BatchRequest::default() };
+    let (endpoint, version) = args.endpoint.as_deref().map(options::endpoint).transpose()?.unzip();
+    let mut request = BatchRequest { endpoint, version: version.flatten(), ..BatchRequest::default() };
     args.batch.set(&mut request)?;
     path_of(&request)
 }
@@ -106,7 +109,7 @@ mod tests {
 
     #[test]
     fn options_become_the_query() {
-        let line = "batch submit f --endpoint e --version 3 --on-invalid skip --priority standard --deadline-s 60 --timeout-s 5 \
+        let line = "batch submit f --endpoint e@3 --on-invalid skip --priority standard --deadline 60s --timeout 5s \
             --max-attempts 2 --format openai --budget-usd 2.50 --at-budget stop --metadata a=b --metadata c=d&e --webhook https://x.test/?a=b";
         let Command::Batch(BatchArgs { verb: Verb::Submit(args) }) = stub::parse(line).unwrap() else {
             panic!("is one")

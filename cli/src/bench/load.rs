@@ -34,16 +34,16 @@ const REQUESTS_MAX: f64 = 1e9;
 /// time of its request.
 #[derive(Args)]
 #[command(after_help = "Examples:
-  stoke bench load --rate 200 --duration 60
+  stoke bench load --rate 200 --duration 60s
   stoke bench load --endpoint embed --input '{\"texts\": [\"a\"]}' --rate 20 --duration 5m --poisson --wait --hdr embed
-  stoke bench load --input-file mix.jsonl --rate 50 --duration 60 --wait --json
+  stoke bench load --input-file mix.jsonl --rate 50 --duration 60s --wait --json
   stoke bench load --demo")]
 pub(crate) struct LoadArgs {
     /// Requests per second
     #[arg(long, value_name = "PER_SECOND", default_value_t = 50.0)]
     rate: f64,
-    /// How long to send requests, e.g. 90s or 5m; a plain number is in seconds
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
+    /// How long to send requests, e.g. 90s or 5m
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "30s")]
     duration: Duration,
     /// Number of requests, instead of --duration
     #[arg(long, value_name = "N", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
@@ -74,7 +74,7 @@ pub(crate) struct LoadArgs {
     #[arg(long)]
     count_429: bool,
     /// How long to wait at the end for requests in flight
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5m")]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "5m")]
     patience: Duration,
     /// Save the latency distributions as FILE.submit.hgrm and FILE.result.hgrm, for HdrHistogram's plotter
     #[arg(long, value_name = "FILE")]
@@ -267,14 +267,6 @@ async fn until_ended(shared: &Shared, id: &str, due: Instant) {
     }
 }
 
-/// Parses a duration such as `90s`; a plain number is in seconds.
-fn duration(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
-        Err(_) => humantime::parse_duration(text).map_err(|error| error.to_string()),
-    }
-}
-
 /// Locks a mutex and ignores poisoning: both values are consistent at every unlock.
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
@@ -374,13 +366,12 @@ mod tests {
     #[test]
     fn wrong_arguments_are_told() {
         assert!(
-            stub::parse("bench load --rate 10 --duration 5 --poisson --seed 3 --wait --concurrency 9 --hdr x --json")
+            stub::parse("bench load --rate 10 --duration 5s --poisson --seed 3 --wait --concurrency 9 --hdr x --json")
                 .is_ok()
         );
         assert!(stub::parse("bench load --demo --rate 50").is_ok());
         assert!(stub::parse("bench load --demo --endpoint echo").is_err());
         assert!(stub::parse("bench load --seed 3").is_err_and(|said| said.contains("--poisson")));
         assert!(stub::parse("bench load --duration soon").is_err());
-        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
     }
 }

@@ -233,7 +233,7 @@ impl Installed<'_> {
 
     /// Runs `stoke doctor`. Its findings do not undo the installation.
     async fn doctor(&self) -> Result<()> {
-        let token = self.token(&["--name", "stoke install", "--ttl", DOCTOR_TTL]).await?;
+        let token = self.token(&["--name", "stoke server install", "--ttl", DOCTOR_TTL]).await?;
         let mut doctor = self.stoke(&["doctor"]);
         doctor.env("STOKE_URL", self.answers.url()).env("STOKE_TOKEN", token);
         let ended = tokio::time::timeout(READY_LIMIT, doctor.status()).await;

@@ -21,7 +21,7 @@ pub(super) const ADMIN: &str = "usr/local/sbin/stoke-admin";
 pub(super) const SYSCTL: &str = "etc/sysctl.d/60-stokehold.conf";
 pub(super) const SCRAPE_TOKEN: &str = "etc/stokehold/prometheus/token";
 
-const BY: &str = "stoke install";
+const BY: &str = "stoke server install";
 
 const REDIS: &str = "stoke-redis.service";
 const STORE: &str = "stoke-store.service";
@@ -156,7 +156,7 @@ fn readers(path: &str) -> &'static [&'static str] {
 }
 
 const REDIS_LOCAL: &str =
-    "# Your Redis settings, e.g. maxmemory. They override redis.conf, which `stoke install` rewrites.\n";
+    "# Your Redis settings, e.g. maxmemory. They override redis.conf, which `stoke server install` rewrites.\n";
 
 /// redis.conf: the common settings, the settings for one host, and an include of the operator's settings.
 fn redis_conf(memory_bytes: u64) -> String {
@@ -180,7 +180,7 @@ fn caddyfile(answers: &Answers, has_store: bool) -> String {
         Tls::Internal => "\ttls internal\n".to_owned(),
         Tls::Own => "\ttls {$CREDENTIALS_DIRECTORY}/tls_cert.pem {$CREDENTIALS_DIRECTORY}/tls_key.pem\n".to_owned(),
     };
-    // `stoke install` installs the trust; the proxy has no right to.
+    // `stoke server install` installs the trust; the proxy has no right to.
     let trust = if answers.tls == Tls::Internal { "\tskip_install_trust\n" } else { "" };
     // With another port, nothing listens on port 80 to redirect from.
     let redirects = if answers.port == 443 { "" } else { "\tauto_https disable_redirects\n" };

@@ -1,4 +1,4 @@
-//! `stoke uninstall`.
+//! `stoke server uninstall`.
 
 use std::fs;
 use std::path::Path;
@@ -19,11 +19,12 @@ const KEPT: [&str; 4] =
 /// Unit of the worker, which `stoke worker install` manages.
 const WORKER: &str = "stoke-worker.service";
 
-/// Stop and remove the services of `stoke install`
+/// Stop and remove the services of `stoke server install`
 ///
-/// Jobs, results, secrets and settings are kept in /var/lib/stokehold and /etc/stokehold, and `stoke install` uses them
-/// again. Packages are kept too, and so is a worker: remove it with `stoke worker uninstall`.
+/// Jobs, results, secrets and settings are kept in /var/lib/stokehold and /etc/stokehold, and `stoke server install`
+/// uses them again. Packages are kept too, and so is a worker: remove it with `stoke worker uninstall`.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  sudo stoke server uninstall")]
 pub(crate) struct UninstallArgs {
     /// Also delete jobs, results, secrets and settings (cannot be undone)
     #[arg(long)]
@@ -36,7 +37,7 @@ pub(crate) async fn run(global: &Global, args: UninstallArgs) -> Result<()> {
     let installed: Vec<&str> = SERVICES.into_iter().filter(|service| units.join(service).exists()).collect();
     ensure!(
         !installed.is_empty() || args.delete_data,
-        "nothing to remove: {} has no services of `stoke install`",
+        "nothing to remove: {} has no services of `stoke server install`",
         units.display()
     );
     ensure!(
@@ -70,7 +71,7 @@ pub(crate) async fn run(global: &Global, args: UninstallArgs) -> Result<()> {
     output::note(if args.delete_data {
         "removed, with all data"
     } else {
-        "removed; jobs, results and secrets are kept in /var/lib/stokehold and /etc/stokehold, and `stoke install` uses them again"
+        "removed; jobs, results and secrets are kept in /var/lib/stokehold and /etc/stokehold, and `stoke server install` uses them again"
     });
     Ok(())
 }

@@ -8,21 +8,22 @@ use stokehold_client::models::{
 };
 
 use super::options as parse;
-use crate::money;
+use crate::{duration, money};
 
 /// Request, member, and how it is given: members without a flag of their own.
 #[cfg(test)]
-pub(super) const ELSEWHERE: [(&str, &str, &str); 12] = [
+pub(super) const ELSEWHERE: [(&str, &str, &str); 13] = [
     ("SubmitRequest", "concurrency_max", "--concurrency-key KEY:MAX"),
     ("SubmitRequest", "endpoint", "ENDPOINT"),
     ("SubmitRequest", "idempotency_key", "--idempotency-key, sent as a header"),
     ("SubmitRequest", "input", "--input and --file"),
     ("SubmitRequest", "version", "ENDPOINT@VERSION"),
-    ("BatchRequest", "endpoint", "--endpoint, also for the estimate"),
+    ("BatchRequest", "endpoint", "--endpoint NAME[@VERSION], also for the estimate"),
     ("BatchRequest", "idempotency_key", "--idempotency-key, sent as a header"),
     ("BatchRequest", "input_file", "the lines are sent as the body"),
     ("BatchRequest", "input_key", "the lines are sent as the body"),
     ("BatchRequest", "lines", "the lines are sent as the body"),
+    ("BatchRequest", "version", "--endpoint NAME@VERSION"),
     ("BatchRequest", "webhook_events", "there is one event"),
     ("ScheduleRequest", "job", "the flags of jobs"),
 ];
@@ -33,9 +34,9 @@ pub(crate) struct JobFlags {
     /// Run at most MAX jobs with this key at the same time [default MAX: 1]
     #[arg(long, value_name = "KEY[:MAX]")]
     concurrency_key: Option<String>,
-    /// The job expires if it has not ended this many seconds after the submit
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=2_592_000))]
-    deadline_s: Option<u64>,
+    /// How long the job or batch may take from its submit to its end, e.g. 10m; what is left then expires
+    #[arg(long, value_name = "DURATION", value_parser = duration::seconds(1..=2_592_000))]
+    deadline: Option<u64>,
     /// How many attempts may fail because of the handler [default: the endpoint's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     max_attempts: Option<u32>,
@@ -45,17 +46,16 @@ pub(crate) struct JobFlags {
     /// The job's priority [default: the endpoint's, else `standard`]
     #[arg(long, value_parser = parse::words::<Priority>())]
     priority: Option<Priority>,
-    /// The job expires if it has not started this many seconds after the submit [default: the endpoint's, else 604,800
-    /// (7 days), counted from `run_after` if that is later]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=2_592_000))]
-    queue_timeout_s: Option<u64>,
-    /// How many seconds after its end the job stays in the queue's memory before it moves to the archive [default: the
+    /// How long the job may wait for its start, e.g. 1h; then it expires
+    #[arg(long, value_name = "DURATION", value_parser = duration::seconds(1..=2_592_000))]
+    queue_timeout: Option<u64>,
+    /// How long after its end the job stays in the queue's memory before it moves to the archive, e.g. 1h [default: the
     /// server's]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(60..=2_592_000))]
-    retention_s: Option<u64>,
-    /// The longest that one attempt may run, seconds [default: the endpoint's]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
-    timeout_s: Option<u64>,
+    #[arg(long, value_name = "DURATION", value_parser = duration::seconds(60..=2_592_000))]
+    retention: Option<u64>,
+    /// The longest that one attempt may run, e.g. 90s or 10m [default: the endpoint's]
+    #[arg(long, value_name = "DURATION", value_parser = duration::seconds(1..=604_800))]
+    timeout: Option<u64>,
     /// An https URL that receives events of the job
     #[arg(long, value_name = "URL")]
     webhook: Option<String>,
@@ -69,13 +69,13 @@ impl JobFlags {
     /// Sets the members whose flags were given.
     pub(crate) fn set(&self, request: &mut SubmitRequest) -> Result<()> {
         (request.concurrency_key, request.concurrency_max) = parse::concurrency(self.concurrency_key.as_deref())?;
-        request.deadline_s = self.deadline_s;
+        request.deadline_s = self.deadline;
         request.max_attempts = self.max_attempts;
         request.metadata = parse::labels(&self.metadata)?;
         request.priority = self.priority.clone();
-        request.queue_timeout_s = self.queue_timeout_s;
-        request.retention_s = self.retention_s;
-        request.timeout_s = self.timeout_s;
+        request.queue_timeout_s = self.queue_timeout;
+        request.retention_s = self.retention;
+        request.timeout_s = self.timeout;
         request.webhook = self.webhook.clone();
         request.webhook_events = parse::list(&self.webhook_event);
         Ok(())
@@ -112,9 +112,9 @@ pub(crate) struct BatchFlags {
     /// Budget of the batch in US dollars; once it is spent, lines that have not started are cancelled
     #[arg(long, value_name = "USD", value_parser = money::micros)]
     budget_usd: Option<u64>,
-    /// Seconds until the batch must have ended; lines that are left then expire
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=2_592_000))]
-    deadline_s: Option<u64>,
+    /// How long the job or batch may take from its submit to its end, e.g. 10m; what is left then expires
+    #[arg(long, value_name = "DURATION", value_parser = duration::seconds(1..=2_592_000))]
+    deadline: Option<u64>,
     /// The format of the lines [default: `auto`: detected per line]
     #[arg(long, value_parser = parse::words::<LineFormat>())]
     format: Option<LineFormat>,
@@ -130,12 +130,9 @@ pub(crate) struct BatchFlags {
     /// The priority of the jobs [default: batch]
     #[arg(long, value_parser = parse::words::<Priority>())]
     priority: Option<Priority>,
-    /// The longest that one attempt of a line may run, seconds [default: the endpoint's]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
-    timeout_s: Option<u64>,
-    /// The version of `endpoint` [default: the version that is current while the batch validates]
-    #[arg(long, value_name = "N", requires = "endpoint", value_parser = clap::value_parser!(u32).range(1..))]
-    version: Option<u32>,
+    /// The longest that one attempt may run, e.g. 90s or 10m [default: the endpoint's]
+    #[arg(long, value_name = "DURATION", value_parser = duration::seconds(1..=604_800))]
+    timeout: Option<u64>,
     /// An https URL that receives an event when the batch ends
     #[arg(long, value_name = "URL")]
     webhook: Option<String>,
@@ -146,14 +143,13 @@ impl BatchFlags {
     pub(crate) fn set(&self, request: &mut BatchRequest) -> Result<()> {
         request.at_budget = self.at_budget.clone();
         request.budget_usd_micros = self.budget_usd;
-        request.deadline_s = self.deadline_s;
+        request.deadline_s = self.deadline;
         request.format = self.format.clone();
         request.max_attempts = self.max_attempts;
         request.metadata = parse::labels(&self.metadata)?;
         request.on_invalid = self.on_invalid.clone();
         request.priority = self.priority.clone();
-        request.timeout_s = self.timeout_s;
-        request.version = self.version;
+        request.timeout_s = self.timeout;
         request.webhook = self.webhook.clone();
         Ok(())
     }
@@ -165,10 +161,10 @@ pub(crate) struct ScheduleFlags {
     /// Minute, hour, day of month, month, day of week, e.g. `30 9 * * MON-FRI`; six fields begin with the second
     #[arg(long, value_name = "EXPR")]
     cron: String,
-    /// Seconds after which a tick counts as missed; 1 to 604800 [default: 60]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
-    grace_s: Option<u64>,
-    /// What to do with missed ticks: those later than `grace_s` [default: run_once]
+    /// How late a tick may start before it counts as missed, 1s to 7d [default: 60s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::seconds(1..=604_800))]
+    grace: Option<u64>,
+    /// What to do with missed ticks: those later than --grace [default: run_once]
     #[arg(long, value_parser = parse::words::<Missed>())]
     missed: Option<Missed>,
     /// Your own name for the schedule, up to 255 characters. Names need not be unique
@@ -186,7 +182,7 @@ impl ScheduleFlags {
     /// Sets the members whose flags were given.
     pub(crate) fn set(&self, request: &mut ScheduleRequest) -> Result<()> {
         request.cron = self.cron.clone();
-        request.grace_s = self.grace_s;
+        request.grace_s = self.grace;
         request.missed = self.missed.clone();
         request.name = self.name.clone();
         request.paused = self.paused.then_some(true);

@@ -184,7 +184,7 @@ impl RedisSource {
         if let Some(data) = &self.data {
             return Ok(data.clone());
         }
-        Ok(Credentials::load()?.and_then(|saved| saved.data).unwrap_or_else(|| PathBuf::from(".stoke")))
+        Ok(Credentials::load(None)?.and_then(|saved| saved.data).unwrap_or_else(|| PathBuf::from(".stoke")))
     }
 }
 

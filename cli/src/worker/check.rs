@@ -11,8 +11,11 @@ use crate::{Global, findings};
 ///
 /// Checks glibc, Python, uv, the runner's wheel, the sandbox, GPUs with their driver, and the disk. Fails if the
 /// machine does not meet the configured settings. A worker logs the same checks when it starts. Reads the environment
-/// variables of `stoke worker`; needs no join token.
+/// variables of `stoke worker run`; needs no join token.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  stoke worker check
+  stoke worker check --gateway https://gpu.example.com")]
 pub(crate) struct CheckArgs {
     /// Also check this gateway [default: STOKE_GATEWAY_URL, else none]
     #[arg(long, value_name = "URL")]

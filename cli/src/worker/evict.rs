@@ -20,7 +20,7 @@ use crate::{Global, output};
   stoke worker evict w_0123456789abcdef --revoke-join-token
   stoke token revoke TOKEN --with-workers")]
 pub(crate) struct EvictArgs {
-    /// Worker id, from `stoke workers`
+    /// Worker id, from `stoke worker list`
     #[arg(value_name = "ID")]
     id: String,
     /// Also revoke its join token, so that no worker can join with it
@@ -47,7 +47,7 @@ pub(crate) async fn run(global: &Global, args: EvictArgs) -> Result<()> {
 }
 
 async fn evict(client: &Client, args: &EvictArgs) -> Result<Value> {
-    ensure!(args.id.starts_with("w_"), "not a worker id: it begins with w_ (see `stoke workers`)");
+    ensure!(args.id.starts_with("w_"), "not a worker id: it begins with w_ (see `stoke worker list`)");
     let request = serde_json::to_value(Eviction { revoke_join_token: Some(args.revoke_join_token) })?;
     client.once(Method::POST, &format!("/v1/workers/{}/evict", segment(&args.id)), Some(&request)).await
 }
@@ -97,6 +97,6 @@ mod tests {
             describe(&decode(&evicted).unwrap()),
             "worker desk (w_1) is evicted: 2 jobs went back to the queue, and its join token is revoked"
         );
-        assert!(evict(&client, &args("desk")).await.unwrap_err().to_string().contains("stoke workers"));
+        assert!(evict(&client, &args("desk")).await.unwrap_err().to_string().contains("stoke worker list"));
     }
 }

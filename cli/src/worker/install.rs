@@ -32,10 +32,13 @@ const TOKEN_FILE: &str = "STOKE_JOIN_TOKEN_FILE";
 /// Install a worker as a systemd service on this machine
 ///
 /// Writes the unit and /etc/stokehold/worker.env, readable by root only, with the join token and every other setting of
-/// `stoke worker` in the environment (STOKE_SLOTS, STOKE_SANDBOX, ...); then starts the service. Run it again with a
+/// `stoke worker run` in the environment (STOKE_SLOTS, STOKE_SANDBOX, ...); then starts the service. Run it again with a
 /// token to change the settings; without a token, the old settings are kept. The token is read from STOKE_JOIN_TOKEN or
 /// a file, never from an argument, because every user of a machine can see arguments.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  sudo -E stoke worker install --gateway https://gpu.example.com
+  stoke worker install --gateway https://gpu.example.com --join-token-file join.token --dry-run")]
 pub(crate) struct InstallArgs {
     /// URL of the gateway [STOKE_GATEWAY_URL]
     #[arg(long, value_name = "URL")]
@@ -62,6 +65,7 @@ pub(crate) struct InstallArgs {
 
 /// Stop and remove the service of `stoke worker install`
 #[derive(Args)]
+#[command(after_help = "Examples:\n  sudo stoke worker uninstall")]
 pub(crate) struct UninstallArgs {}
 
 pub(super) async fn run(global: &Global, args: InstallArgs) -> Result<()> {
@@ -105,7 +109,10 @@ pub(super) async fn run(global: &Global, args: InstallArgs) -> Result<()> {
             nix::unistd::Uid::effective().is_root(),
             "installing a service requires root: use sudo -E, or --dry-run to see the files"
         );
-        ensure!(has_systemd(), "systemd is not running: start `stoke worker` with the service manager of this machine");
+        ensure!(
+            has_systemd(),
+            "systemd is not running: start `stoke worker run` with the service manager of this machine"
+        );
         let found = check::look(settings.as_ref().map(|(url, _)| url.as_str())).await?;
         if findings::failed(&found) > 0 && !args.force {
             findings::tell(global, &found).context("nothing was installed; use --force to install anyway")?;
@@ -199,7 +206,7 @@ mod tests {
     #[test]
     fn the_unit_reads_the_file_of_settings_and_owns_its_folders() {
         let unit = unit(UNIT, Path::new("/opt/stokehold/current/bin/stoke")).unwrap();
-        assert!(unit.contains("ExecStart=/opt/stokehold/current/bin/stoke worker\n"), "{unit}");
+        assert!(unit.contains("ExecStart=/opt/stokehold/current/bin/stoke worker run\n"), "{unit}");
         assert!(unit.contains(&format!("EnvironmentFile=/{SETTINGS_PATH}\n")));
         for name in OF_THE_UNIT {
             assert!(unit.contains(&format!("{name}=")), "{name}");

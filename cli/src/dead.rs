@@ -1,4 +1,4 @@
-//! `stoke dlq`.
+//! `stoke job dead`.
 
 use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
@@ -21,12 +21,12 @@ const LIST_MAX: u32 = 10_000;
 /// List or retry dead letters: failed or expired jobs that were not retried
 #[derive(Args)]
 #[command(after_help = "Examples:
-  stoke dlq --endpoint render
-  stoke dlq retry --endpoint render --error-code oom_gpu
-  stoke dlq retry --all")]
-pub(crate) struct DlqArgs {
+  stoke job dead list --endpoint render
+  stoke job dead retry --endpoint render --error-code oom_gpu
+  stoke job dead retry --all")]
+pub(crate) struct DeadArgs {
     #[command(subcommand)]
-    verb: Option<Verb>,
+    verb: Verb,
     // Global, so that they work before and after the verb: `retry` must never ignore a filter.
     /// Only jobs of this endpoint
     #[arg(long, global = true)]
@@ -42,8 +42,12 @@ pub(crate) struct DlqArgs {
 #[derive(Subcommand)]
 enum Verb {
     /// List dead letters, newest first
+    #[command(after_help = "Examples:\n  stoke job dead list --endpoint render --limit 100")]
     List,
     /// Retry dead letters, each as a new job
+    #[command(
+        after_help = "Examples:\n  stoke job dead retry --all\n  stoke job dead retry --endpoint render --error-code oom_gpu"
+    )]
     Retry {
         /// Retry all dead letters
         #[arg(long)]
@@ -56,16 +60,16 @@ enum Verb {
     },
 }
 
-pub(crate) async fn run(global: &Global, args: DlqArgs) -> Result<()> {
+pub(crate) async fn run(global: &Global, args: DeadArgs) -> Result<()> {
     let client = Client::connect(global)?;
     match &args.verb {
-        None | Some(Verb::List) => {
+        Verb::List => {
             let limit = args.limit.unwrap_or(LIST_DEFAULT).min(LIST_MAX);
             let given = [("endpoint", args.endpoint.as_deref()), ("error_code", args.error_code.as_deref())];
             let jobs = pages::collect(&client, "/v1/dead-letters", &given, "jobs", limit).await?;
             list(global, &jobs)
         }
-        Some(Verb::Retry { all, same_version, filter }) => {
+        Verb::Retry { all, same_version, filter } => {
             let chosen = JobFilter {
                 endpoint: args.endpoint.clone(),
                 error_code: args.error_code.clone().map(JobErrorCode::from),
@@ -109,7 +113,7 @@ fn list(global: &Global, jobs: &[Value]) -> Result<()> {
     output::print_table(&table(jobs)?, "no dead letters")?;
     if !jobs.is_empty() {
         output::note(output::dim(
-            "`stoke get JOB` shows the error, `stoke retry JOB` retries one job, `stoke dlq retry --all` retries all",
+            "`stoke get JOB` shows the error, `stoke retry JOB` retries one job, `stoke job dead retry --all` retries all",
         ));
     }
     Ok(())
@@ -140,12 +144,15 @@ mod tests {
     use axum::{Json, Router};
 
     use super::*;
+    use crate::job::{self, JobArgs};
     use crate::{Command, stub};
 
     #[test]
     fn filters_stand_before_or_after_the_verb() {
         for line in ["dlq --endpoint e retry", "dlq retry --endpoint e", "dlq --endpoint e", "dlq list --endpoint e"] {
-            let Command::Dlq(args) = stub::parse(line).unwrap() else { panic!("is a dlq") };
+            let Command::Job(JobArgs { verb: job::Verb::Dead(args) }) = stub::parse(line).unwrap() else {
+                panic!("is one")
+            };
             assert_eq!(args.endpoint.as_deref(), Some("e"), "{line}");
         }
         assert!(stub::parse("dlq retry --all --batch b --error-code poison --limit 5").is_ok());

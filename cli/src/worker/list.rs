@@ -1,4 +1,4 @@
-//! `stoke workers`.
+//! `stoke worker list`.
 
 use anyhow::Result;
 use clap::Args;
@@ -10,9 +10,10 @@ use crate::{Global, output};
 
 /// List workers with their running jobs, loaded models and GPUs
 #[derive(Args)]
-pub(crate) struct WorkersArgs {}
+#[command(after_help = "Examples:\n  stoke worker list")]
+pub(crate) struct ListArgs {}
 
-pub(crate) async fn run(global: &Global, _args: WorkersArgs) -> Result<()> {
+pub(super) async fn run(global: &Global, _args: ListArgs) -> Result<()> {
     let client = Client::connect(global)?;
     let found = client.get("/v1/workers").await?;
     if global.json {
@@ -35,7 +36,7 @@ pub(crate) async fn run(global: &Global, _args: WorkersArgs) -> Result<()> {
             Cell::new(&worker.id),
         ]);
     }
-    output::print_table(&table, "no workers; start one with `stoke worker`")
+    output::print_table(&table, "no workers; start one with `stoke worker run`")
 }
 
 /// Trust level and, if known, region of a worker.

@@ -1,4 +1,4 @@
-//! `stoke costs`.
+//! `stoke cost`.
 
 mod show;
 
@@ -18,11 +18,11 @@ use crate::{Global, output};
 /// booting, idle time, disks and traffic. The rows add up to what the providers charge. Days are UTC.
 #[derive(Args)]
 #[command(after_help = "Examples:
-  stoke costs                                  the last 7 days by endpoint
-  stoke costs --by day --from 30d
-  stoke costs --by batch --from 2026-11-01 --to 2026-11-30 --csv
-  stoke costs --by job --batch batch_0123      the newest jobs of a batch")]
-pub(crate) struct CostsArgs {
+  stoke cost                                  the last 7 days by endpoint
+  stoke cost --by day --from 30d
+  stoke cost --by batch --from 2026-11-01 --to 2026-11-30 --csv
+  stoke cost --by job --batch batch_0123      the newest jobs of a batch")]
+pub(crate) struct CostArgs {
     /// Group by this; machine is operator only
     #[arg(long, value_parser = words::<CostsBy>(), default_value = "endpoint")]
     by: CostsBy,
@@ -74,7 +74,7 @@ fn from(text: &str) -> Result<From> {
     }
 }
 
-pub(crate) async fn run(global: &Global, args: CostsArgs) -> Result<()> {
+pub(crate) async fn run(global: &Global, args: CostArgs) -> Result<()> {
     let client = Client::connect(global)?;
     let told = client.get(&path(&args, OffsetDateTime::now_utc().date())?).await?;
     if global.json {
@@ -94,7 +94,7 @@ pub(crate) async fn run(global: &Global, args: CostsArgs) -> Result<()> {
     Ok(())
 }
 
-fn path(args: &CostsArgs, today: Date) -> Result<String> {
+fn path(args: &CostArgs, today: Date) -> Result<String> {
     let to = args.to.unwrap_or(today);
     let from = match args.from {
         From::Day(day) => day,
@@ -119,7 +119,7 @@ mod tests {
     use crate::{Command, stub};
 
     fn asked(line: &str) -> String {
-        let Command::Costs(args) = stub::parse(line).unwrap() else { panic!("is one") };
+        let Command::Cost(args) = stub::parse(line).unwrap() else { panic!("is one") };
         path(&args, date("2026-11-22").unwrap()).unwrap()
     }
 

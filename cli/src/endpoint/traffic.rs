@@ -1,4 +1,4 @@
-//! `stoke endpoints traffic` and `rollback`: split of new jobs between versions.
+//! `stoke endpoint traffic` and `rollback`: split of new jobs between versions.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -8,22 +8,23 @@ use std::time::Duration;
 use stokehold_client::models::{Traffic, TrafficPart, TrafficRequest};
 
 use crate::client::{Call, Client, decode, segment};
-use crate::{Global, output};
+use crate::exit::Failure;
+use crate::submit::options::endpoint;
+use crate::{Global, completions, output};
 
 /// Show or change the percentage of new jobs that each version gets
 #[derive(Args)]
 #[command(after_help = "Examples:
-  stoke endpoints traffic greet              show the current split
-  stoke endpoints traffic greet 7 --percent 10
-  stoke endpoints traffic greet 7            send all new jobs to version 7")]
+  stoke endpoint traffic greet                show the current split
+  stoke endpoint traffic greet@7 --percent 10
+  stoke endpoint traffic greet@7              send all new jobs to version 7")]
 pub(super) struct TrafficArgs {
-    /// Endpoint name
+    /// Endpoint, or the version to change as NAME@VERSION
+    #[arg(value_name = "NAME[@VERSION]", add = completions::endpoints())]
     name: String,
-    /// Version to change
-    version: Option<u32>,
-    /// Percentage of new jobs for the version; the current version keeps the rest
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=100), requires = "version")]
-    percent: u32,
+    /// Percentage of new jobs for the version; the current version keeps the rest [default: 100]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100))]
+    percent: Option<u32>,
 }
 
 /// Send new jobs back to the previous version
@@ -31,8 +32,10 @@ pub(super) struct TrafficArgs {
 /// If a version gets a percentage of new jobs, it gets none any more. Otherwise the current version is replaced by the
 /// previous one.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke endpoint rollback greet")]
 pub(super) struct RollbackArgs {
     /// Endpoint name
+    #[arg(add = completions::endpoints())]
     name: String,
 }
 
@@ -46,9 +49,14 @@ pub(crate) fn without(traffic: &Traffic, version: u32) -> Option<u32> {
 }
 
 pub(super) async fn run(global: &Global, client: &Client, args: &TrafficArgs) -> Result<()> {
-    let shown = match args.version {
-        Some(version) => set(client, &args.name, version, args.percent).await?,
-        None => client.get(&path(&args.name)).await?,
+    let (name, version) = endpoint(&args.name)?;
+    let shown = match (version, args.percent) {
+        (Some(version), percent) => set(client, &name, version, percent.unwrap_or(100)).await?,
+        (None, None) => client.get(&path(&name)).await?,
+        (None, Some(percent)) => {
+            let text = format!("--percent needs a version, e.g. `stoke endpoint traffic {name}@2 --percent {percent}`");
+            return Err(Failure::Usage(text).into());
+        }
     };
     show(global, &shown)
 }
@@ -59,8 +67,8 @@ pub(super) async fn roll_back(global: &Global, client: &Client, args: &RollbackA
     let tried = traffic.versions.last().with_context(|| format!("{name} gets no jobs"))?.version;
     let Some(target) = without(&traffic, tried) else {
         bail!(
-            "no version was current before {name}@{tried}; list the versions with `stoke endpoints {name}` \
-             and choose one with `stoke endpoints traffic {name} N`"
+            "no version was current before {name}@{tried}; list the versions with `stoke endpoint get {name}` \
+             and choose one with `stoke endpoint traffic {name}@N`"
         );
     };
     show(global, &set(client, name, target, 100).await?)

@@ -1,4 +1,4 @@
-//! Output of `stoke costs`: a table, a summary and CSV.
+//! Output of `stoke cost`: a table, a summary and CSV.
 
 use comfy_table::{Cell, CellAlignment, Table};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! `stoke endpoints diff`: differences between two versions of an endpoint.
+//! `stoke endpoint diff`: differences between two versions of an endpoint.
 
 use std::collections::BTreeSet;
 
@@ -8,41 +8,52 @@ use serde_json::{Map, Value, json};
 
 use super::traffic;
 use crate::client::{Client, segment};
-use crate::{Global, output};
+use crate::exit::Failure;
+use crate::submit::options::endpoint;
+use crate::{Global, completions, output};
 
 /// Members that differ between any two versions.
 const ALWAYS: [&str; 3] = ["name", "version", "created_at"];
 
 /// Show the differences between two versions of an endpoint
 #[derive(Args)]
+#[command(after_help = "Examples:
+  stoke endpoint diff greet               the current version with the one before
+  stoke endpoint diff greet@3             version 3 with the current one
+  stoke endpoint diff greet@3 greet@5")]
 pub(super) struct DiffArgs {
-    /// Endpoint name
-    name: String,
-    /// Older version [default: the one before NEW]
-    old: Option<u32>,
+    /// Endpoint, or its older version [default: the one before NEW]
+    #[arg(value_name = "NAME[@VERSION]", add = completions::endpoints())]
+    old: String,
     /// Newer version [default: the current one]
-    new: Option<u32>,
+    #[arg(value_name = "NEW")]
+    new: Option<String>,
 }
 
 pub(super) async fn run(global: &Global, client: &Client, args: &DiffArgs) -> Result<()> {
-    let found = client.get(&format!("/v1/endpoints/{}/versions", segment(&args.name))).await?;
+    let (name, old) = endpoint(&args.old)?;
+    let new = args.new.as_deref().map(endpoint).transpose()?;
+    if let Some((other, _)) = new.as_ref().filter(|(other, _)| *other != name) {
+        return Err(Failure::Usage(format!("{name} and {other} are two endpoints; compare versions of one")).into());
+    }
+    let found = client.get(&format!("/v1/endpoints/{}/versions", segment(&name))).await?;
     let versions = found["versions"].as_array().context("the API's response has no versions")?;
-    let current = traffic::of(client, &args.name).await?.versions.first().map_or(1, |part| part.version);
-    let new = args.new.unwrap_or(current);
-    let old = args.old.unwrap_or(new.saturating_sub(1));
-    ensure!(old > 0, "{}@1 is the first version; there is no earlier one to compare with", args.name);
+    let current = traffic::of(client, &name).await?.versions.first().map_or(1, |part| part.version);
+    let new = new.and_then(|(_, version)| version).unwrap_or(current);
+    let old = old.unwrap_or(new.saturating_sub(1));
+    ensure!(old > 0, "{name}@1 is the first version; there is no earlier one to compare with");
     let version = |number: u32| {
         let found = versions.iter().find(|version| version["version"] == number).and_then(Value::as_object);
-        found.with_context(|| format!("{} has no version {number}", args.name))
+        found.with_context(|| format!("{name} has no version {number}"))
     };
     let changes = changes(version(old)?, version(new)?);
     if global.json {
-        return output::json(&json!({"name": args.name, "old": old, "new": new, "changes": changes}));
+        return output::json(&json!({"name": name, "old": old, "new": new, "changes": changes}));
     }
     if changes.is_empty() {
-        return output::line(format_args!("{}@{old} and @{new} are the same", args.name));
+        return output::line(format_args!("{name}@{old} and @{new} are the same"));
     }
-    output::line(output::bold(format_args!("{}@{old} -> @{new}", args.name)))?;
+    output::line(output::bold(format_args!("{name}@{old} -> @{new}")))?;
     for (member, change) in &changes {
         output::line(member)?;
         for (sign, side) in [("-", "old"), ("+", "new")] {

@@ -1,4 +1,4 @@
-//! `stoke endpoints needs` and `forget-needs`: measured GPU memory of an endpoint.
+//! `stoke endpoint needs` and `forget-needs`: measured GPU memory of an endpoint.
 
 use std::time::Duration;
 
@@ -8,14 +8,16 @@ use reqwest::Method;
 use stokehold_client::models::{ForgottenNeeds, Needs};
 
 use crate::client::{Call, Client, decode, segment};
-use crate::{Global, output};
+use crate::{Global, completions, output};
 
 /// Show the measured GPU memory of an endpoint's versions
 ///
 /// Lists MiB by version and GPU model. A measurement overrides `vram_gib` on that GPU model.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke endpoint needs render")]
 pub(super) struct NeedsArgs {
     /// Endpoint name
+    #[arg(add = completions::endpoints())]
     name: String,
 }
 
@@ -23,8 +25,10 @@ pub(super) struct NeedsArgs {
 ///
 /// Its versions then need what they declare, until they are measured again.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  stoke endpoint forget-needs render")]
 pub(super) struct ForgetArgs {
     /// Endpoint name
+    #[arg(add = completions::endpoints())]
     name: String,
 }
 

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use crate::client::Client;
-use crate::endpoints::traffic;
+use crate::endpoint::traffic;
 
 /// Sends all new jobs to the version.
 pub(super) async fn promote(client: &Client, endpoint: &str, version: u32) -> Result<Value> {

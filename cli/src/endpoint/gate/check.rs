@@ -16,7 +16,7 @@ use tokio::process::{ChildStdin, ChildStdout, Command};
 
 use super::verdict::Measured;
 use crate::client::{Client, segment};
-use crate::progress;
+use crate::{duration, progress};
 
 /// Maximum length of a line from the command, bytes.
 const ANSWER_MAX: u64 = 64 << 10;
@@ -54,7 +54,8 @@ pub(super) async fn judge(
     measured: &mut Measured,
 ) -> Result<()> {
     let judged = tokio::time::timeout(patience, asked(command, cases, results)).await;
-    let (judged, jobs) = judged.with_context(|| format!("the check did not finish within {}", words(patience)))??;
+    let (judged, jobs) =
+        judged.with_context(|| format!("the check did not finish within {}", duration::words(patience)))??;
     let missing: Vec<u64> = jobs.keys().filter(|line| !judged.contains_key(*line)).copied().take(3).collect();
     ensure!(
         missing.is_empty(),
@@ -65,10 +66,6 @@ pub(super) async fn judge(
         measured.fail(line, said.comment.map_or("not accepted".to_owned(), |why| format!("not accepted: {why}")));
     }
     Ok(())
-}
-
-fn words(time: Duration) -> String {
-    humantime::format_duration(time).to_string()
 }
 
 /// Runs the command. Returns its ratings and the job id of each line.

@@ -1,7 +1,8 @@
-//! `stoke endpoints`.
+//! `stoke endpoint`.
 
 mod delete;
 mod diff;
+mod gate;
 mod needs;
 pub(crate) mod traffic;
 
@@ -11,40 +12,61 @@ use comfy_table::ColumnConstraint;
 use stokehold_client::models::{EndpointList, VersionList};
 
 use crate::client::{Client, decode, segment};
-use crate::{Global, output, schema};
+use crate::{Global, completions, deploy, output, schema};
 
-/// List endpoints, or all versions of one endpoint
+/// Deploy, list, compare, test, roll back and delete endpoints
 #[derive(Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct EndpointsArgs {
-    /// Show the versions of this endpoint, newest first
-    name: Option<String>,
+#[command(after_help = "Examples:
+  stoke endpoint list
+  stoke endpoint traffic greet@7 --percent 10
+  stoke endpoint rollback greet")]
+pub(crate) struct EndpointArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    verb: Verb,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Verb {
+    /// List endpoints with their current version
+    #[command(after_help = "Examples:\n  stoke endpoint list")]
+    List,
+    Get(GetArgs),
+    Deploy(Box<deploy::DeployArgs>),
     Diff(diff::DiffArgs),
     Traffic(traffic::TrafficArgs),
     Rollback(traffic::RollbackArgs),
+    Gate(Box<gate::GateArgs>),
     Needs(needs::NeedsArgs),
     ForgetNeeds(needs::ForgetArgs),
     Delete(delete::DeleteArgs),
     Prune(delete::PruneArgs),
 }
 
-pub(crate) async fn run(global: &Global, args: EndpointsArgs) -> Result<()> {
+/// List the versions of an endpoint, newest first, with their share of new jobs
+#[derive(Args)]
+#[command(after_help = "Examples:
+  stoke endpoint get greet
+  stoke endpoint get greet --json")]
+struct GetArgs {
+    /// Endpoint name
+    #[arg(add = completions::endpoints())]
+    name: String,
+}
+
+pub(crate) async fn run(global: &Global, args: EndpointArgs) -> Result<()> {
     let client = Client::connect(global)?;
-    match args.what {
-        Some(What::Diff(args)) => diff::run(global, &client, &args).await,
-        Some(What::Traffic(args)) => traffic::run(global, &client, &args).await,
-        Some(What::Rollback(args)) => traffic::roll_back(global, &client, &args).await,
-        Some(What::Needs(args)) => needs::show(global, &client, &args).await,
-        Some(What::ForgetNeeds(args)) => needs::forget(global, &client, &args).await,
-        Some(What::Delete(args)) => delete::run(global, &client, &args).await,
-        Some(What::Prune(args)) => delete::prune(global, &client, &args).await,
-        None => list(global, &client, args.name.as_deref()).await,
+    match args.verb {
+        Verb::List => list(global, &client, None).await,
+        Verb::Deploy(args) => Box::pin(deploy::run(global, *args)).await,
+        Verb::Get(args) => list(global, &client, Some(&args.name)).await,
+        Verb::Diff(args) => diff::run(global, &client, &args).await,
+        Verb::Traffic(args) => traffic::run(global, &client, &args).await,
+        Verb::Rollback(args) => traffic::roll_back(global, &client, &args).await,
+        Verb::Gate(args) => Box::pin(gate::run(global, &client, *args)).await,
+        Verb::Needs(args) => needs::show(global, &client, &args).await,
+        Verb::ForgetNeeds(args) => needs::forget(global, &client, &args).await,
+        Verb::Delete(args) => delete::run(global, &client, &args).await,
+        Verb::Prune(args) => delete::prune(global, &client, &args).await,
     }
 }
 
