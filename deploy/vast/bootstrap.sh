@@ -1,7 +1,7 @@
 #!/bin/sh
 # Turns a rented instance into a worker of Stokehold @RELEASE@, and destroys the instance if the worker loses the
 # gateway. The script runs on every start of the container, so each step may already have been done. Environment:
-#   STOKE_GATEWAY_URL STOKE_JOIN_TOKEN STOKE_WORKER_NAME, and any other setting of `stoke worker`
+#   STOKE_GATEWAY_URL STOKE_JOIN_TOKEN STOKE_WORKER_NAME, and any other setting of `stoke worker run`
 #   CONTAINER_ID CONTAINER_API_KEY   set by the provider; used to destroy the instance through STOKE_VAST_URL
 #   STOKE_HOME                       root of all files [/opt/stokehold; data in /var/lib/stokehold, caches in
 #                                    /var/cache/stokehold]
@@ -32,7 +32,7 @@ main() {
     stop=''
     while [ -z "$stop" ]; do
         began=$(date +%s)
-        "$stoke" worker </dev/null &
+        "$stoke" worker run </dev/null &
         worker=$!
         trap 'stop=1; kill -TERM "$worker" 2>/dev/null' TERM INT
         # A signal ends the wait, not the worker, which drains first.

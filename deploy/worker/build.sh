@@ -28,7 +28,7 @@ Stokehold worker $version for $arch, Linux with glibc $GLIBC or newer.
 
     bin/stoke worker check      check whether this machine can run jobs
     sudo -E bin/stoke worker install --gateway URL    install a systemd service; reads the join token from STOKE_JOIN_TOKEN
-    bin/stoke worker            run in the foreground; reads STOKE_GATEWAY_URL and STOKE_JOIN_TOKEN
+    bin/stoke worker run        run in the foreground; reads STOKE_GATEWAY_URL and STOKE_JOIN_TOKEN
 
 bin/uv takes precedence over a uv on PATH; bin/bwrap, if present, is used if PATH has none. See licenses/ for their licences and bubblewrap's sources.
 README

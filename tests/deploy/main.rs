@@ -37,7 +37,7 @@ rm -r .new"#;
 
 /// Backups go into the machine's own store: their place is not what is tested.
 const BACKUPS: &str = "
-sudo STOKE_BACKUP_URL=s3://stokehold/backups stoke install --backup
+sudo STOKE_BACKUP_URL=s3://stokehold/backups stoke server install --backup
 sudo systemctl start stoke-backup.service
 systemctl is-active stoke-backup.timer";
 
@@ -89,8 +89,8 @@ fn a_bare_machine_becomes_a_durable_watched_stack_by_the_commands_of_the_page() 
     println!("the page was typed in {:.0} s", begun.elapsed().as_secs_f64());
 
     // The last line of the page removed it: it comes back with its data, and a repeated installation changes nothing.
-    let _ = machine.types("sudo stoke install");
-    let again: Value = serde_json::from_str(&machine.types("sudo stoke install --dry-run --json 2>/dev/null")).unwrap();
+    let _ = machine.types("sudo stoke server install");
+    let again: Value = serde_json::from_str(&machine.types("sudo stoke server install --dry-run --json 2>/dev/null")).unwrap();
     let changes: Vec<_> = again["files"].as_array().unwrap().iter().filter(|file| file["changes"] == true).collect();
     assert!(changes.is_empty() && again["before"] == Value::Array(Vec::new()), "{changes:?}\n{}", again["before"]);
     let before = jobs(&machine);
@@ -100,7 +100,7 @@ fn a_bare_machine_becomes_a_durable_watched_stack_by_the_commands_of_the_page() 
     let _ = machine.types(ANOTHER_RELEASE);
     let step = blocks.iter().find(|block| block.commands.contains("sha256sum")).unwrap();
     let _ = machine.types(&step.commands);
-    let _ = machine.types("sudo stoke install");
+    let _ = machine.types("sudo stoke server install");
     let runs = machine.types("sudo readlink /proc/$(systemctl show --property MainPID --value stoke-api)/exe");
     assert!(runs.contains("stokehold-worker-9.9.9-"), "{runs}");
 

@@ -210,13 +210,13 @@ async fn prints_no_orders_of_jobs(target: &Target) -> Outcome {
     }
     for arguments in [
         &["list"][..],
-        &["dlq"],
+        &["job", "dead", "list"],
         &["list", "--limit", "100"],
         &["feedback", "show"],
         &["schedule", "list"],
         &["token", "list"],
         &["audit"],
-        &["costs"],
+        &["cost"],
         &["endpoints"],
     ] {
         if target.stage.stack.stoke(arguments).status.success() {
@@ -228,7 +228,7 @@ async fn prints_no_orders_of_jobs(target: &Target) -> Outcome {
 
 async fn prints_no_orders_of_hosts(target: &Target) -> Outcome {
     let mut outcome = Outcome::default();
-    for arguments in [&["workers"][..], &["fleet"], &["top", "--once"], &["doctor"]] {
+    for arguments in [&["worker", "list"][..], &["fleet"], &["top", "--once"], &["doctor"]] {
         target.look(&mut outcome, arguments);
     }
     outcome
@@ -241,9 +241,9 @@ async fn prints_no_orders_in_json(target: &Target) -> Outcome {
     for arguments in [
         &["get", last, "--json"][..],
         &["logs", last, "--json"],
-        &["workers", "--json"],
+        &["worker", "list", "--json"],
         &["list", "--json"],
-        &["dlq", "--json"],
+        &["job", "dead", "list", "--json"],
         &["token", "list", "--json"],
     ] {
         target.look(&mut outcome, arguments);

@@ -24,11 +24,11 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Runs `stoke install` into a folder.
+/// Runs `stoke server install` into a folder.
 fn installed(root: &Path, options: &[&str]) {
     let mut install = Command::new(stoke_binary());
     install
-        .args(["install", "--domain", DOMAIN, "--tls", "internal", "--port", "8443", "--root"])
+        .args(["server", "install", "--domain", DOMAIN, "--tls", "internal", "--port", "8443", "--root"])
         .arg(root)
         .args(options);
     let done = install.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).output().unwrap();
@@ -71,7 +71,7 @@ fn the_units_of_an_installation_are_what_systemd_takes() {
 fn every_command_of_the_page_says_where_it_is_typed() {
     let blocks = documented::blocks(&repository().join("docs/how-to/deploy.md"));
     assert!(blocks.iter().all(|block| ["machine", "builder"].contains(&block.place.as_str())), "{blocks:?}");
-    assert!(blocks.iter().any(|block| block.commands.contains("stoke install --domain")), "{blocks:?}");
+    assert!(blocks.iter().any(|block| block.commands.contains("install --domain")), "{blocks:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ async fn a_job_goes_from_the_command_line_to_a_python_model_and_back() {
     let result: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(result["text"], "hi", "{printed}");
 
-    let endpoints: Value = serde_json::from_str(&stack.stoke_ok(&["endpoints", "--json"])).unwrap();
+    let endpoints: Value = serde_json::from_str(&stack.stoke_ok(&["endpoint", "list", "--json"])).unwrap();
     assert!(endpoints.to_string().contains("\"echo\""), "{endpoints}");
     let workers = Api::of(&stack).get("/v1/workers").await;
     assert_eq!(workers["workers"].as_array().unwrap().len(), 1, "{workers}");

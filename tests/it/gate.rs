@@ -54,7 +54,7 @@ async fn a_version_gets_jobs_only_when_it_is_good_enough() {
 
     // The first version of an endpoint has no predecessor that could keep the jobs, and is promoted like any other.
     let release = |factor, options: &[&str]| release(&stack, dir.path(), token.trim(), factor, options);
-    let first = release(2, &["--check", &judge, "--max-p95-ms", "60000", "--json"]);
+    let first = release(2, &["--check", &judge, "--max-p95", "60s", "--json"]);
     assert!(first.status.success(), "{}", said(&first));
     let verdict: Value = serde_json::from_slice(&first.stdout).unwrap();
     assert_eq!(
@@ -88,7 +88,7 @@ async fn a_version_gets_jobs_only_when_it_is_good_enough() {
 
     // Only the judge has changed: the current version stays current, and does not give way to a version that was found
     // wrong.
-    let _ = stack.stoke_ok(&["endpoints", "traffic", "double", "3"]);
+    let _ = stack.stoke_ok(&["endpoint", "traffic", "double@3"]);
     let again = release(0, &[]);
     assert!(!again.status.success() && said(&again).contains("double@3 failed the gate"), "{}", said(&again));
     assert_eq!(traffic().await, json!([{"version": 3, "percent": 100}]));

@@ -270,13 +270,13 @@ async fn a_version_is_tried_on_a_part_of_the_jobs_and_taken_back() {
     let says = || result(&stack, "say", &json!({}));
     assert_eq!(says(), "first");
     assert_eq!(result(&stack, "say@2", &json!({})), "second");
-    let _ = stack.stoke_ok(&["endpoints", "traffic", "say", "2"]);
+    let _ = stack.stoke_ok(&["endpoint", "traffic", "say@2"]);
     assert_eq!(says(), "second");
-    let diff = stack.stoke_ok(&["endpoints", "diff", "say"]);
+    let diff = stack.stoke_ok(&["endpoint", "diff", "say"]);
     assert!(diff.contains("say@1 -> @2") && diff.contains("package_sha256"), "{diff}");
-    let _ = stack.stoke_ok(&["endpoints", "rollback", "say"]);
+    let _ = stack.stoke_ok(&["endpoint", "rollback", "say"]);
     assert_eq!(says(), "first");
-    assert!(refusal(&stack, &["endpoints", "rollback", "say"]).contains("current before say@1"));
+    assert!(refusal(&stack, &["endpoint", "rollback", "say"]).contains("current before say@1"));
 }
 
 /// Returns its process id; with a gate, opens the gate and never answers.

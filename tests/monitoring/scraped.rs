@@ -68,7 +68,7 @@ fn stack(folder: &Path) -> Stack {
         fs::write(&path, code).unwrap();
         let _ = stack.stoke_ok(&["deploy", &path.to_string_lossy()]);
     }
-    let _ = stack.stoke_ok(&["limits", "default", "--budget-usd-per-day", "5"]);
+    let _ = stack.stoke_ok(&["limit", "set", "default", "--budget-usd-per-day", "5"]);
     stack
 }
 

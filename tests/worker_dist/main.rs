@@ -107,7 +107,7 @@ fn a_bare_host_of_an_older_distribution_becomes_a_worker_by_one_line() {
     let line = format!("curl -fsSL {}/v1/worker/install.sh | sh", stack.url);
     let mut machine = Machine::start(&root, &line, token);
     let worker = loop {
-        let workers: Value = serde_json::from_str(&stack.stoke_ok(&["workers", "--json"])).unwrap();
+        let workers: Value = serde_json::from_str(&stack.stoke_ok(&["worker", "list", "--json"])).unwrap();
         if let Some(worker) = workers["workers"].as_array().and_then(|workers| workers.first()) {
             break worker.clone();
         }

@@ -152,7 +152,7 @@ pub(crate) fn spent_budget(tenant: &str, endpoint: &str, budgets: &[Budgeted], n
     };
     let (budget, higher) =
         (it.budget.usd_micros_per_day, it.budget.usd_micros_per_day.saturating_mul(2).max(1_000_000));
-    let raise = format!("stoke limits {tenant}{at} --budget-usd-per-day {}", dollars(higher).trim_start_matches('$'));
+    let raise = format!("stoke limit set {tenant}{at} --budget-usd-per-day {}", dollars(higher).trim_start_matches('$'));
     Some(Waiting::Budget(if until_ms >= FOREVER_MS {
         format!("{whose} budget is 0, so nothing starts; raise it: {raise}")
     } else {
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(
             said,
             "its endpoint's budget of $0.10 for today is spent; jobs start again at 2024-10-05T00:00:00.000Z, or raise it: \
-             stoke limits acme --endpoint draw --budget-usd-per-day 1.00"
+             stoke limit set acme --endpoint draw --budget-usd-per-day 1.00"
         );
         assert_eq!((why("write", NOON), why("draw", until_ms)), (None, None));
     }

@@ -59,7 +59,7 @@ pub(crate) async fn deploy(
                 Code::QuotaExceeded,
                 format!(
                     "endpoint {name:?} already has {VERSIONS_MAX} versions, the most it may have; delete unused ones \
-                        with `stoke endpoints prune {name}` or DELETE /v1/endpoints/{name}/versions/{{version}}, and \
+                        with `stoke endpoint prune {name}` or DELETE /v1/endpoints/{name}/versions/{{version}}, and \
                         deploy again"
                 ),
             ));

@@ -36,7 +36,7 @@ pub(crate) struct TrafficView {
     name: String,
     /// The current version first.
     versions: Vec<TrafficPart>,
-    /// The version that was current before and that `stoke endpoints rollback` returns to; absent after a rollback.
+    /// The version that was current before and that `stoke endpoint rollback` returns to; absent after a rollback.
     #[serde(skip_serializing_if = "Option::is_none")]
     previous: Option<u32>,
 }

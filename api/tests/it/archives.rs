@@ -125,14 +125,14 @@ async fn a_machine_is_checked_and_becomes_a_worker() {
     let lines = said(&done);
     assert!(done.status.success(), "{lines}");
     let calls: Vec<_> = lines.lines().filter_map(|line| line.strip_prefix("called: ")).collect();
-    assert_eq!(calls, ["worker check", "worker"], "{lines}");
+    assert_eq!(calls, ["worker check", "worker run"], "{lines}");
     assert!(lines.contains(&format!("told: {} {TOKEN} /", site.stack.url)), "{lines}");
 
     let refused = site.install(&[("STOKE_JOIN_TOKEN", TOKEN), ("FAKE_CHECK", "1")]).await;
     assert!(!refused.status.success() && said(&refused).contains("STOKE_FORCE"), "{}", said(&refused));
     assert!(!said(&refused).contains("fetching"), "what is there is not fetched again");
     let forced = site.install(&[("STOKE_JOIN_TOKEN", TOKEN), ("FAKE_CHECK", "1"), ("STOKE_FORCE", "1")]).await;
-    assert!(forced.status.success() && said(&forced).contains("called: worker\n"), "{}", said(&forced));
+    assert!(forced.status.success() && said(&forced).contains("called: worker run\n"), "{}", said(&forced));
 }
 
 #[tokio::test]

@@ -104,7 +104,7 @@ async fn a_tenant_whose_budget_is_spent_starts_nothing_and_is_told_why() {
         message.starts_with("its tenant's budget of $0.0010 for today is spent; jobs start again at "),
         "{message}"
     );
-    assert!(message.ends_with("or raise it: stoke limits acme --budget-usd-per-day 1.00"), "{message}");
+    assert!(message.ends_with("or raise it: stoke limit set acme --budget-usd-per-day 1.00"), "{message}");
     let queue = stack.json(stack.get("/v1/queue")).await;
     assert_eq!(queue["lanes"][0]["waiting"]["reason"], "budget");
     put(&stack, "/v1/limits/acme", json!({"budget_usd_micros_per_day": 2_000})).await;
@@ -120,7 +120,7 @@ async fn with_a_budget_of_nothing_nothing_starts_from_that_moment_on() {
     assert_eq!((&set["budget"]["state"], &set["budget"]["resumes_at"]), (&json!("reached"), &Value::Null), "{set}");
     assert!(take(&stack.queue, 2).await.is_empty());
     let waiting = stack.json(stack.get(&format!("/v1/jobs/{job}"))).await["waiting"].clone();
-    let message = "its tenant's budget is 0, so nothing starts; raise it: stoke limits acme --budget-usd-per-day 1.00";
+    let message = "its tenant's budget is 0, so nothing starts; raise it: stoke limit set acme --budget-usd-per-day 1.00";
     assert_eq!((&waiting["reason"], &waiting["message"]), (&json!("budget"), &json!(message)));
     put(&stack, "/v1/limits/acme", json!({})).await;
     assert_eq!(take(&stack.queue, 2).await.len(), 1);
@@ -138,7 +138,7 @@ async fn what_runs_goes_back_into_its_queue_where_that_is_asked_for() {
     ends(&stack.queue, &leases[0], 100).await;
     let job = until(&stack, &format!("/v1/jobs/{}", leases[1].job_id), |job| job["state"] == "queued").await;
     assert_eq!((&job["attempts"][0]["state"], &job["waiting"]["reason"]), (&json!("released"), &json!("budget")));
-    assert!(job["waiting"]["message"].as_str().unwrap().contains("stoke limits acme --endpoint echo --budget"));
+    assert!(job["waiting"]["message"].as_str().unwrap().contains("stoke limit set acme --endpoint echo --budget"));
     assert!(take(&stack.queue, 2).await.is_empty());
 }
 

@@ -154,7 +154,7 @@ async fn a_machine_fetches_its_worker_once_and_starts_it_again_when_it_breaks() 
     let first = site.run("1\n137\n0\n", &[]).await;
     assert!(first.status.success(), "{first:?}");
     let data = site.file("data");
-    let told = format!("worker {} jt_1 {}", site.url, data.display());
+    let told = format!("worker run {} jt_1 {}", site.url, data.display());
     assert_eq!(site.lines("called"), [told.clone(), told.clone(), told.clone()]);
     let waits: Vec<u32> = site.lines("slept").iter().map(|wait| wait.parse().unwrap()).collect();
     assert!(matches!(waits[..], [5..=9, 10..=19]), "{waits:?}");

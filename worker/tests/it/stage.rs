@@ -35,7 +35,7 @@ pub(crate) struct Setup {
     pub(crate) heartbeat: HeartbeatConfig,
     /// Its data folder, instead of a temporary one.
     pub(crate) data_dir: Option<PathBuf>,
-    /// Environment variables of `stoke worker`.
+    /// Environment variables of `stoke worker run`.
     pub(crate) variables: Vec<(&'static str, String)>,
     /// Sets up the gateway before the worker starts.
     pub(crate) before: Option<Before>,

@@ -5,7 +5,7 @@ import { Confirm, State, Table } from "../parts";
 import { SessionContext, useMay } from "../session";
 import { count, since } from "../words";
 
-/** Rows shown. `stoke job quarantined` lists more, and decides about all at once. */
+/** Rows shown. `stoke job quarantined list` lists more, and decides about all at once. */
 const ROWS_MAX = 100;
 
 /** Puts a job back, or discards it. Fails with the API's reason if the job stays; one that is gone by now is no failure. */
@@ -33,7 +33,7 @@ export function Quarantine({ found, again }: { found: Schemas["Quarantine"] | nu
         job.tenant === own ? <a class="mono" href={`/dashboard/jobs/${job.id}`}>{job.id}</a> : <span class="mono">{job.id}</span>, job.tenant ?? "–", job.endpoint ?? "–", job.state ? <State of={job.state} /> : "–", since(job.since), job.why,
         ...(mayDecide ? [decision(job.id)] : []),
       ])} />
-      {found.total > jobs.length && <p class="quiet">The oldest {jobs.length} are listed. <code>stoke job quarantined put-back --all</code> puts all of them back, <code>stoke job quarantined discard --all</code> ends all of them.</p>}
+      {found.total > jobs.length && <p class="quiet">The oldest {jobs.length} are listed. <code>stoke job quarantined readmit --all</code> puts all of them back, <code>stoke job quarantined discard --all</code> ends all of them.</p>}
     </>
   );
 }

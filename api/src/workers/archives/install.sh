@@ -4,7 +4,7 @@
 #   curl -fsSL GATEWAY/v1/worker/install.sh | STOKE_JOIN_TOKEN=jt_... sh
 #
 # Requires sh, tar, gzip, sha256sum, and curl or wget. The token is read only from the environment, as are all settings of
-# `stoke worker`. Settings of this script:
+# `stoke worker run`. Settings of this script:
 #   STOKE_START   service: run it under systemd; foreground: become the worker; no: only unpack.
 #                 [service as root under systemd, otherwise foreground]
 #   STOKE_PREFIX  where to unpack. [/opt/stokehold as root, otherwise ~/.local/share/stokehold]
@@ -81,7 +81,7 @@ main() {
     fi
     "$stoke" worker check </dev/null || [ "${STOKE_FORCE:-}" = 1 ] ||
         die "this machine does not meet the requirements above; STOKE_FORCE=1 starts the worker anyway"
-    exec "$stoke" worker </dev/null
+    exec "$stoke" worker run </dev/null
 }
 
 no_token="STOKE_JOIN_TOKEN is not set; set it to a join token, which \`stoke token create --kind join\` creates"
