@@ -51,14 +51,14 @@ pub(crate) async fn run(global: &Global, client: &Client, what: &str, path: &str
         if global.json {
             return output::json(&preview);
         }
-        show(&dependents)?;
+        show(&dependents);
         return output::line(format_args!("would delete {what} and free {}", output::bytes(freed_bytes)));
     }
     if !dependents.is_empty() && !args.force {
         return Err(Failure::InUse(in_use(what, &dependents)).into());
     }
     if !args.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
-        show(&dependents)?;
+        show(&dependents);
         confirm(&format!("Delete {what} and free {}?", output::bytes(freed_bytes))).await?;
     }
     let done = send(client, path, if args.force { "force=true" } else { "" }).await?;
@@ -87,9 +87,9 @@ fn read(deletion: &Value) -> Result<Deletion> {
 }
 
 /// Prints what depends on an object.
-fn show(dependents: &[Dependent]) -> Result<()> {
+fn show(dependents: &[Dependent]) {
     if dependents.is_empty() {
-        return Ok(());
+        return;
     }
     let mut table = output::table(["depends on it", "count", "examples"]);
     for Dependent { kind, count, examples } in dependents {
@@ -97,7 +97,6 @@ fn show(dependents: &[Dependent]) -> Result<()> {
         table.add_row([output::text(kind.as_str()), output::count(*count), examples.join(" ")]);
     }
     output::note(table.trim_fmt());
-    Ok(())
 }
 
 fn in_use(what: &str, dependents: &[Dependent]) -> String {

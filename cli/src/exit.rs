@@ -163,7 +163,7 @@ impl Report {
             408 | 429 | 500.. => UNAVAILABLE,
             _ => USAGE,
         };
-        let code = if problem.code.is_empty() { "unexpected_response" } else { &problem.code };
+        let code: &str = if problem.code.is_empty() { "unexpected_response" } else { &problem.code };
         let message = hint.and_then(|hint| message.strip_suffix(hint)).unwrap_or(&message).trim_end().to_owned();
         Self { code: code.to_owned(), message, hint: hint.map(str::to_owned), status: Some(status), exit_code }
     }
