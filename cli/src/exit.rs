@@ -186,7 +186,7 @@ mod tests {
     /// The report of the error that a GET gets with this status and code.
     async fn refused(status: u16, code: &str) -> Report {
         let problem = json!({"status": status, "code": code, "detail": "no"});
-        let answer = || async move { (StatusCode::from_u16(status).unwrap(), Json(problem)).into_response() };
+        let answer = move || async move { (StatusCode::from_u16(status).unwrap(), Json(problem)).into_response() };
         let client = stub::serve(Router::new().route("/v1/x", get(answer))).await;
         let call = crate::client::Call {
             method: reqwest::Method::GET,

@@ -54,7 +54,7 @@ const MARKS: [&str; 13] = [
 ];
 
 /// The routes on which a tenant sees its own data.
-const VIEWS: [&str; 28] = [
+const VIEWS: [&str; 29] = [
     "/v1/jobs?limit=100",
     "/v1/jobs/<done>",
     "/v1/jobs/<dead>",
