@@ -14,7 +14,7 @@ async fn the_bytes_the_name_and_the_type_arrive_and_an_input_can_name_the_file()
     let stack = Stack::start().await;
     stack.deploy_echo().await;
     // One that fits into one request to the store, and one that takes several.
-    for size in [0, 5, 20 << 20] {
+    for size in [1, 5, 20 << 20] {
         let bytes: Vec<u8> = (0..size).map(|n: usize| u8::try_from(n % 251).unwrap()).collect();
         let sent = stack.request(Method::POST, PATH).header(CONTENT_TYPE, "text/plain").body(bytes.clone());
         let answer = sent.send().await.unwrap();
