@@ -1703,7 +1703,7 @@ pub struct QuarantinedJob {
     #[serde(default, deserialize_with = "or_empty")]
     pub since: String,
     /// The state before the quarantine; null if the record does not name it.
-    pub state: Option<String>,
+    pub state: Option<JobState>,
     /// The tenant; null if the record does not name it.
     pub tenant: Option<String>,
     /// What could not be read.
@@ -2250,7 +2250,7 @@ words! {
 pub struct Traffic {
     /// The name.
     pub name: String,
-    /// The version that was current before and that `stoke endpoints rollback` returns to; absent after a rollback.
+    /// The version that was current before and that `stoke endpoint rollback` returns to; absent after a rollback.
     pub previous: Option<u32>,
     /// The current version first.
     #[serde(default, deserialize_with = "or_empty")]
@@ -2564,7 +2564,7 @@ pub struct Worker {
     #[serde(default, deserialize_with = "or_empty")]
     pub running: u32,
     /// The sandbox level that the worker reports: `L0` none, `L1` system calls and files, `L2` also namespaces.
-    pub sandbox: Option<String>,
+    pub sandbox: Option<SandboxLevel>,
     /// When it last called the gateway, RFC 3339.
     #[serde(default, deserialize_with = "or_empty")]
     pub seen_at: String,

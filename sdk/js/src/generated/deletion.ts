@@ -20,7 +20,7 @@ export interface Dependent {
 export interface Deletion {
   /** Whether it was deleted; false after a dry run. */
   deleted: boolean;
-  /** What depended on it. */
+  /** What depended on it. Open jobs and batches were cancelled and schedules paused. */
   dependents: Dependent[];
   /** The size of the stored files that were deleted with it, or that would be. */
   freed_bytes: number;
@@ -28,10 +28,10 @@ export interface Deletion {
 
 /** A requirement set: all that endpoints require of workers besides memory. */
 export interface RequirementSet {
-  /** The id. It follows from the requirements. */
+  /** The id. It follows from the requirements: the same set always has the same id. */
   id: string;
   /** An endpoint's requirements for workers besides memory. Absent members require nothing. */
   demands: EndpointRequirements;
-  /** The versions, as `name@version`. */
+  /** The versions with these requirements, as `name@version`. */
   versions: string[];
 }

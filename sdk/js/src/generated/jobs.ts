@@ -149,11 +149,11 @@ export interface Waiting {
   /** The reason in words. */
   message: string;
   /** The number of jobs that are expected to start before it; absent if there are none, and in lists. */
-  ahead: number | null;
+  ahead?: number;
   /** Seconds until the job is expected to start; absent if unknown, or if a step takes longer than usual. */
-  estimate_s: number | null;
+  estimate_s?: number;
   /** Seconds since this phase began; absent if unknown, and in lists. */
-  phase_s: number | null;
+  phase_s?: number;
 }
 
 /** A job. */

@@ -175,6 +175,11 @@ export interface DeployOptions {
   /** The Python version, e.g. `3.11`; empty means the worker's own. */
   python?: string;
   /**
+   * How long after the submit jobs that set none may take to start, seconds; then they expire. 1 to 2,592,000. Default
+   * 604,800 (7 days).
+   */
+  queueTimeoutS?: number;
+  /**
    * The locked requirements, one per line: `name==version`, or `name @ https://...` with a hash, each optionally with a
    * marker and `--hash=sha256:...`, and `--index-url` lines. Indexes and URLs must be below those that the operator
    * allows. Up to 512 KiB. No other `requirements.txt` syntax is allowed.

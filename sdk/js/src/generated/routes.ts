@@ -22,17 +22,23 @@ export interface GetEndpointStatsOptions extends CallOptions {
 
 /** The options of `client.endpoints.delete`. */
 export interface DeleteEndpointOptions extends CallOptions {
-  /** Delete nothing, and return what depends on it. Default: false. */
+  /** Delete nothing; report what depends on the endpoint. Default: false. */
   dryRun?: boolean;
-  /** Delete it even if something depends on it. Default: false. */
+  /**
+   * Delete the endpoint although others depend on it: its open jobs and batches are cancelled, schedules that submit to
+   * it are paused. Default: false.
+   */
   force?: boolean;
 }
 
 /** The options of `client.endpoints.deleteVersion`. */
 export interface DeleteEndpointVersionOptions extends CallOptions {
-  /** Delete nothing, and return what depends on it. Default: false. */
+  /** Delete nothing; report what depends on the version. Default: false. */
   dryRun?: boolean;
-  /** Delete it even if something depends on it. Default: false. */
+  /**
+   * Delete the version although others depend on it: its open jobs and batches are cancelled, schedules that name it
+   * are paused, and the endpoint cannot be rolled back to it. Default: false.
+   */
   force?: boolean;
 }
 
@@ -175,9 +181,13 @@ export class WorkerRoutes {
 
 /** The options of `client.files.delete`. */
 export interface DeleteFileOptions extends CallOptions {
-  /** Delete nothing, and return what depends on it. Default: false. */
+  /** Delete nothing; report what depends on the file. Default: false. */
   dryRun?: boolean;
-  /** Delete it even if something depends on it. Default: false. */
+  /**
+   * Delete the file although others depend on it: open jobs that name it are cancelled, schedules that name it are
+   * paused, and batches that have not read it are cancelled. This requires the scope `jobs:cancel`, too. Default:
+   * false.
+   */
   force?: boolean;
 }
 
@@ -198,9 +208,12 @@ export class FileRoutes {
 
 /** The options of `client.requirementSets.delete`. */
 export interface DeleteRequirementSetOptions extends CallOptions {
-  /** Delete nothing, and return what depends on it. Default: false. */
+  /** Delete nothing; report what depends on the set. Default: false. */
   dryRun?: boolean;
-  /** Delete it even if something depends on it. Default: false. */
+  /**
+   * Delete the set although others depend on it: open jobs with these requirements are cancelled. This requires the
+   * scope `jobs:cancel`, too. Default: false.
+   */
   force?: boolean;
 }
 

@@ -111,6 +111,7 @@ export const DEPLOY_OPTIONS = {
   outputSchema: "output_schema",
   priority: "priority",
   python: "python",
+  queueTimeoutS: "queue_timeout_s",
   requirementsLock: "requirements_lock",
   retry: "retry",
   runner: "runner",

@@ -109,8 +109,9 @@ class EndpointRoutes:
         does and `force` is not set. With `force`, open jobs are cancelled and schedules paused.
 
         name: The endpoint's name.
-        dry_run: Delete nothing, and return what depends on it. Default: False.
-        force: Delete it even if something depends on it. Default: False.
+        dry_run: Delete nothing; report what depends on the endpoint. Default: False.
+        force: Delete the endpoint although others depend on it: its open jobs and batches are cancelled, schedules that
+            submit to it are paused. Default: False.
         """
         query = pairs({"dry_run": dry_run, "force": force})
         raw = self._client._run(self._client._api.delete(f"/v1/endpoints/{quote(name, safe='')}", query))
@@ -126,8 +127,9 @@ class EndpointRoutes:
 
         name: The endpoint's name.
         version: The version's number.
-        dry_run: Delete nothing, and return what depends on it. Default: False.
-        force: Delete it even if something depends on it. Default: False.
+        dry_run: Delete nothing; report what depends on the version. Default: False.
+        force: Delete the version although others depend on it: its open jobs and batches are cancelled, schedules that
+            name it are paused, and the endpoint cannot be rolled back to it. Default: False.
         """
         query = pairs({"dry_run": dry_run, "force": force})
         raw = self._client._run(
@@ -367,8 +369,10 @@ class FileRoutes:
         does and `force` is not set.
 
         file_id: The file's id.
-        dry_run: Delete nothing, and return what depends on it. Default: False.
-        force: Delete it even if something depends on it. Default: False.
+        dry_run: Delete nothing; report what depends on the file. Default: False.
+        force: Delete the file although others depend on it: open jobs that name it are cancelled, schedules that name
+            it are paused, and batches that have not read it are cancelled. This requires the scope `jobs:cancel`, too.
+            Default: False.
         """
         query = pairs({"dry_run": dry_run, "force": force})
         raw = self._client._run(self._client._api.delete(f"/v1/files/{quote(file_id, safe='')}", query))
@@ -393,8 +397,9 @@ class RequirementSets:
         does and `force` is not set.
 
         requirement_set_id: The set's id.
-        dry_run: Delete nothing, and return what depends on it. Default: False.
-        force: Delete it even if something depends on it. Default: False.
+        dry_run: Delete nothing; report what depends on the set. Default: False.
+        force: Delete the set although others depend on it: open jobs with these requirements are cancelled. This
+            requires the scope `jobs:cancel`, too. Default: False.
         """
         query = pairs({"dry_run": dry_run, "force": force})
         raw = self._client._run(

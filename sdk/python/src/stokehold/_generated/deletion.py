@@ -26,7 +26,7 @@ class Dependent:
 
     kind: The kind.
     count: How many there are.
-    examples: Up to five of them: ids, or names.
+    examples: Up to five of them: ids, or names. At most 5.
     """
 
     kind: DependentKind
@@ -47,7 +47,7 @@ class Deletion:
     """The outcome of a deletion.
 
     deleted: Whether it was deleted; False after a dry run.
-    dependents: What depended on it.
+    dependents: What depended on it. Open jobs and batches were cancelled and schedules paused.
     freed_bytes: The size of the stored files that were deleted with it, or that would be.
     """
 
@@ -68,9 +68,9 @@ class Deletion:
 class RequirementSet:
     """A requirement set: all that endpoints require of workers besides memory.
 
-    id: The id. It follows from the requirements.
+    id: The id. It follows from the requirements: the same set always has the same id.
     demands: An endpoint's requirements for workers besides memory. Absent members require nothing.
-    versions: The versions, as `name@version`.
+    versions: The versions with these requirements, as `name@version`.
     """
 
     id: str

@@ -17,8 +17,17 @@ if TYPE_CHECKING:
 AttemptState = Literal["running", "succeeded", "failed", "released", "lost", "cancelled", "expired"]
 """The outcome of an attempt, or that it is still running."""
 
+DependencyOn = Literal["success", "completion"]
+"""The end of a job that another one waits for: `success`, or `completion` if any end will do."""
+
+StepStage = Literal["before", "after"]
+"""When a step decides: before or after the endpoint runs the job."""
+
 JobState = Literal["scheduled", "blocked", "queued", "running", "succeeded", "failed", "cancelled", "expired"]
 """The state of a job."""
+
+StepDecision = Literal["allow", "reject", "rewrite"]
+"""The decision of a step."""
 
 WaitingReason = Literal[
     "unschedulable",
@@ -38,6 +47,9 @@ WaitingReason = Literal[
 
 Priority = Literal["interactive", "standard", "batch"]
 """The priority of a job."""
+
+JobHookEvent = Literal["job.started", "job.output", "job.progress", "job.completed"]
+"""An event of a job that a webhook can receive."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +192,7 @@ class Dependee(NamedTuple):
     """
 
     job_id: str
-    on: Literal["success", "completion"]
+    on: DependencyOn
 
     @classmethod
     def decode(cls, raw: Mapping[str, Any]) -> Self:
@@ -207,11 +219,11 @@ class StepRun:
     """
 
     name: str
-    stage: Literal["before", "after"]
+    stage: StepStage
     endpoint: str
     job_id: str | None
     state: str
-    decision: Literal["allow", "reject", "rewrite"] | None
+    decision: StepDecision | None
     reason: str | None
     scores: Mapping[str, float]
     timing: Timing
@@ -349,7 +361,7 @@ class JobFields:
         return [Dependee.decode(each) for each in self.raw.get("depends_on") or ()]
 
     @property
-    def webhook_events(self) -> list[str]:
+    def webhook_events(self) -> list[JobHookEvent]:
         """The events to send."""
         return list(self.raw.get("webhook_events") or ())
 
