@@ -5,6 +5,7 @@ import { useAsked, useTopic } from "../live";
 import { Empty, Problem, State, Table, Tile, useTick } from "../parts";
 import { go } from "../route";
 import { SessionContext, useMay } from "../session";
+import { DeleteEndpoint, DeleteVersion } from "../views/delete";
 import { Outcomes, Split, type Stats, Times, useStats } from "../views/stats";
 import { count, gib, instant, percent, since, span, usd } from "../words";
 import { Gallery } from "./gallery";
@@ -72,7 +73,7 @@ function Memory({ version, needs }: { version: Version; needs: Schemas["Need"][]
   return <>{declared}{seen.map((need) => <span key={need.gpu ?? ""}>, {gib(need.need_mib)} {need.gpu ? `on ${need.gpu}` : "at least"}</span>)}</>;
 }
 
-function Versions({ versions, traffic, needs, chosen, choose }: { versions: Version[]; traffic: Schemas["Traffic"] | null; needs: Schemas["Need"][]; chosen: Version; choose: (version: number) => void }) {
+function Versions({ versions, traffic, needs, chosen, choose, deleted }: { deleted: () => void; versions: Version[]; traffic: Schemas["Traffic"] | null; needs: Schemas["Need"][]; chosen: Version; choose: (version: number) => void }) {
   const share = (version: number) => traffic?.versions.find((part) => part.version === version)?.percent ?? 0;
   return (
     <div id="versions">
@@ -83,7 +84,7 @@ function Versions({ versions, traffic, needs, chosen, choose }: { versions: Vers
         each.max_concurrency, each.max_batch_size ?? "–", each.min_warm ?? 0, span(each.timeout_s * 1000), instant(each.created_at),
         <>
           <button type="button" class="small" disabled={each.version === chosen.version} aria-label={`Try it: version ${each.version}`} onClick={() => choose(each.version)}>Try it</button>
-          {/* PLACE OF DeleteVersion: <DeleteVersion name={each.name} version={each.version} onDeleted={...} /> */}
+          <DeleteVersion name={each.name} version={each.version} onDeleted={deleted} />
         </>,
       ])} />
     </div>
@@ -136,13 +137,13 @@ export function Endpoint({ name, from, pin }: { name: string; from: string | nul
             {all.map((each) => <option key={each.version} value={String(each.version)}>v{each.version}</option>)}
           </select>
           <p class="chips">{chips.map((chip) => <span key={chip} class="chip">{chip}</span>)}</p>
-          {/* PLACE OF DeleteEndpoint: <DeleteEndpoint name={name} onDeleted={() => go("/dashboard/endpoints")} /> */}
+          <DeleteEndpoint name={name} onDeleted={() => go("/dashboard/endpoints")} />
         </div>
         <Figures name={name} version={shown} stats={stats.data?.versions.find((each) => each.version === shown.version)} />
         <Playground key={`${name}@${shown.version}`} name={name} endpoint={shown} pinned={pinned} filled={filled} took={() => setFilled(null)} ended={() => setTurn((before) => before + 1)} />
         <Gallery name={name} turn={turn} />
         <Recent name={name} fill={(input) => setFilled({ input })} />
-        <Versions versions={all} traffic={traffic.data} needs={needs} chosen={shown} choose={(version) => choose(String(version))} />
+        <Versions versions={all} traffic={traffic.data} needs={needs} chosen={shown} choose={(version) => choose(String(version))} deleted={() => { versions.again(); traffic.again(); }} />
       </>}
       <div id="figures">
         <h2>The last 24 hours</h2>

@@ -13,7 +13,7 @@ type Job = Schemas["Job"];
 /** The waiting reason in one line: the API's sentence, and about how long it still takes where the API has an estimate. */
 export function waitingText(job: Job): string {
   if (!job.waiting) return "";
-  const estimate = (job.waiting as { estimate_s?: number | null }).estimate_s;
+  const estimate = job.waiting.estimate_s;
   return typeof estimate === "number" ? `${job.waiting.message}, about ${age(estimate * 1000)}` : job.waiting.message;
 }
 
