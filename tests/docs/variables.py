@@ -23,15 +23,16 @@ OTHER: dict[str, dict[str, tuple[str, str]]] = {
     "Clients and command line": {
         "STOKE_URL": (
             "the address that `stoke dev` saved, else `http://127.0.0.1:7070`",
-            "Address of the API. The JavaScript client does not read the saved address.",
+            "Address of the API.",
         ),
         "STOKE_TOKEN": (
             "the token that `stoke dev` saved for this address",
-            "Token of the API. The JavaScript client does not read the saved token.",
+            "Token of the API.",
         ),
+        "STOKE_PROFILE": ("`default`", "Profile of the saved address and token, as `stoke login --profile` names it."),
         "STOKE_CREDENTIALS": (
             "`~/.config/stokehold/credentials.json`",
-            "File in which `stoke dev` saves its address and its token.",
+            "File in which `stoke dev` and `stoke login` save addresses and tokens.",
         ),
         "STOKE_LOG": (
             "`info`, and `warn` for libraries",
@@ -104,6 +105,7 @@ OTHER: dict[str, dict[str, tuple[str, str]]] = {
         "STOKE_SUBNET": ("`172.30.77.0/24`", "Subnet of the containers; it must not overlap with another network."),
     },
     "Development": {
+        "BLESS": ("", "`1`: tests rewrite the files that they compare with, e.g. the reference of the command line."),
         "STOKE_FAILPOINTS": ("", "Faults to inject, in a build with failpoints."),
         "STOKE_MUTANT": ("", "A planted bug to switch on, in a build with mutants."),
     },
