@@ -90,7 +90,8 @@ fn a_bare_machine_becomes_a_durable_watched_stack_by_the_commands_of_the_page() 
 
     // The last line of the page removed it: it comes back with its data, and a repeated installation changes nothing.
     let _ = machine.types("sudo stoke server install");
-    let again: Value = serde_json::from_str(&machine.types("sudo stoke server install --dry-run --json 2>/dev/null")).unwrap();
+    let again: Value =
+        serde_json::from_str(&machine.types("sudo stoke server install --dry-run --json 2>/dev/null")).unwrap();
     let changes: Vec<_> = again["files"].as_array().unwrap().iter().filter(|file| file["changes"] == true).collect();
     assert!(changes.is_empty() && again["before"] == Value::Array(Vec::new()), "{changes:?}\n{}", again["before"]);
     let before = jobs(&machine);

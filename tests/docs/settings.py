@@ -23,7 +23,7 @@ PROGRAMS = (
     (
         "Worker",
         "worker",
-        "`stoke worker` reads only the environment; its options override it. `stoke worker check` prints what it "
+        "`stoke worker run` reads only the environment; its options override it. `stoke worker check` prints what it "
         "would use.",
     ),
     (

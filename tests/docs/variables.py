@@ -5,7 +5,7 @@ from __future__ import annotations
 SECTIONS = {
     "Clients and command line": "The `stoke` command, the Python client and the JavaScript client. Options of the "
     "command line and arguments of a client override them.",
-    "Store": "`stoke store`, the S3 server of `stoke dev` and `stoke install`.",
+    "Store": "`stoke store`, the S3 server of `stoke dev` and `stoke server install`.",
     "Backups": "`stoke backup`, in addition to the settings of the API.",
     "Environment of a handler": "Variables that a worker sets for handlers, servers and commands. A handler also gets "
     "its secrets, and the variables in `env` of its endpoint.",

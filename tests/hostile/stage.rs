@@ -192,7 +192,7 @@ pub(crate) fn worker_folder(who: Who) -> tempfile::TempDir {
     dir
 }
 
-/// `stoke worker` with these arguments, run by `who`, without a gateway.
+/// `stoke worker run` with these arguments, run by `who`, without a gateway.
 pub(crate) fn worker_command(who: Who, dir: &Path, sandbox: &str, args: &[&str]) -> Command {
     let mut worker = who.command(stoke_binary().to_str().unwrap());
     worker.arg("worker").args(args).current_dir(dir).stdin(std::process::Stdio::null());

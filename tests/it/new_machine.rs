@@ -9,7 +9,7 @@ use stokehold_tests::stack::stoke_binary;
 
 const TOKEN: &str = "jt_verysecret";
 
-/// Runs `stoke worker` with these arguments, and with only these of our variables.
+/// Runs `stoke worker run` with these arguments, and with only these of our variables.
 fn worker(args: &[&str], env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(stoke_binary());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("STOKE_") && name != "STOKE_UV") {

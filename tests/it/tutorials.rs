@@ -172,6 +172,6 @@ async fn the_first_rented_machine_is_rented_as_typed() {
     let reader = Reader::of(&stack, &dir.path().join("rented"), "docs/tutorials/first-rented-machine.md");
     let shown = reader.run("stoke init greet");
     assert!(shown.contains("\"Hello, world!\""), "{shown}");
-    let shown = reader.run("stoke costs --by machine");
+    let shown = reader.run("stoke cost --by machine");
     assert!(shown.contains("vast") && shown.contains("ready"), "{shown}");
 }

@@ -152,7 +152,8 @@ pub(crate) fn spent_budget(tenant: &str, endpoint: &str, budgets: &[Budgeted], n
     };
     let (budget, higher) =
         (it.budget.usd_micros_per_day, it.budget.usd_micros_per_day.saturating_mul(2).max(1_000_000));
-    let raise = format!("stoke limit set {tenant}{at} --budget-usd-per-day {}", dollars(higher).trim_start_matches('$'));
+    let raise =
+        format!("stoke limit set {tenant}{at} --budget-usd-per-day {}", dollars(higher).trim_start_matches('$'));
     Some(Waiting::Budget(if until_ms >= FOREVER_MS {
         format!("{whose} budget is 0, so nothing starts; raise it: {raise}")
     } else {

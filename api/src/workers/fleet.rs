@@ -227,7 +227,7 @@ impl Fleet {
         let Some(demands) = self.0.demands.get(&demands) else { return Waiting::Soon };
         let workers = &self.0.workers;
         if workers.is_empty() {
-            return Waiting::Unschedulable("there are no workers; start one with `stoke worker`".to_owned());
+            return Waiting::Unschedulable("there are no workers; start one with `stoke worker run`".to_owned());
         }
         let meeting: Vec<&WorkerRecord> =
             workers.iter().filter(|worker| demands.refusal(&worker.offer()).is_none()).collect();

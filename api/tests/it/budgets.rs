@@ -120,7 +120,8 @@ async fn with_a_budget_of_nothing_nothing_starts_from_that_moment_on() {
     assert_eq!((&set["budget"]["state"], &set["budget"]["resumes_at"]), (&json!("reached"), &Value::Null), "{set}");
     assert!(take(&stack.queue, 2).await.is_empty());
     let waiting = stack.json(stack.get(&format!("/v1/jobs/{job}"))).await["waiting"].clone();
-    let message = "its tenant's budget is 0, so nothing starts; raise it: stoke limit set acme --budget-usd-per-day 1.00";
+    let message =
+        "its tenant's budget is 0, so nothing starts; raise it: stoke limit set acme --budget-usd-per-day 1.00";
     assert_eq!((&waiting["reason"], &waiting["message"]), (&json!("budget"), &json!(message)));
     put(&stack, "/v1/limits/acme", json!({})).await;
     assert_eq!(take(&stack.queue, 2).await.len(), 1);

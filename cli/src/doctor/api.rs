@@ -179,7 +179,7 @@ async fn quarantine(client: &Client) -> Option<Finding> {
                 first.id,
                 output::text(first.why.as_str())
             ),
-            "List, requeue or discard them with `stoke job quarantined`.",
+            "List, requeue or discard them with `stoke job quarantined list`.",
         ),
     })
 }

@@ -14,7 +14,7 @@ use crate::Cli;
 /// Programs that run the program which they are given.
 const WRAPPERS: [&str; 5] = ["sudo", "docker", "kubectl", "env", "timeout"];
 
-/// Programs whose commands are those of `stoke`. `stoke-admin` is what `stoke install` writes.
+/// Programs whose commands are those of `stoke`. `stoke-admin` is what `stoke server install` writes.
 const NAMES: [&str; 4] = ["stoke", "bin/stoke", "target/debug/stoke", "stoke-admin"];
 
 /// The arguments of the `stoke` command that these words run, if they do.

@@ -48,7 +48,7 @@ def main() -> None:
         recording = json.load(file)
     shots = [frame(moment) for moment in picked(recording["frames"])]
     costs = [line.rstrip() for line in recording["costs"].splitlines() if line.strip()]
-    shots.append([span("$ stoke costs", "#8b949e"), *(span(line) for line in costs[-4:-1])])
+    shots.append([span("$ stoke cost", "#8b949e"), *(span(line) for line in costs[-4:-1])])
     count = len(shots)
     share = 100 / count
     height = TOP + LINE * max(len(shot) for shot in shots)
