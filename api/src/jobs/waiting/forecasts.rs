@@ -38,7 +38,9 @@ pub(crate) struct Forecasts {
     db: Arc<Database>,
     instances: Cache<(), Arc<ComingFacts>>,
     lanes: Cache<(), Arc<Lanes>>,
-    usual: Cache<VersionKey, Option<UsualStart>>,
+    usual: Cache<VersionKey, UsualStart>,
+    /// Versions that no attempt has loaded recently. The next attempt may change that, so they are cached for less long.
+    unknown: Cache<VersionKey, ()>,
 }
 
 impl Forecasts {
@@ -48,6 +50,7 @@ impl Forecasts {
             instances: Cache::builder().max_capacity(1).time_to_live(CACHE_TTL).build(),
             lanes: Cache::builder().max_capacity(1).time_to_live(CACHE_TTL).build(),
             usual: Cache::builder().max_capacity(USUAL_MAX).time_to_live(USUAL_TTL).build(),
+            unknown: Cache::builder().max_capacity(USUAL_MAX).time_to_live(CACHE_TTL).build(),
         }
     }
 
@@ -90,11 +93,17 @@ impl Forecasts {
     ) -> Result<Option<UsualStart>, Error> {
         let key = (tenant.to_owned(), endpoint.to_owned(), version);
         if let Some(usual) = self.usual.get(&key) {
-            return Ok(usual);
+            return Ok(Some(usual));
+        }
+        if self.unknown.contains_key(&key) {
+            return Ok(None);
         }
         let timings = self.db.home(tenant).await?.timings(tenant, endpoint, HOURS, self.db.now_ms());
         let usual = UsualStart::of(&self.db.ask("read how long attempts took", timings).await?, version);
-        self.usual.insert(key, usual);
+        match usual {
+            Some(usual) => self.usual.insert(key, usual),
+            None => self.unknown.insert(key, ()),
+        }
         Ok(usual)
     }
 }
