@@ -7,7 +7,7 @@ import { useMay, type Scope } from "./session";
 const MARKS: Record<string, [string, string]> = {
   succeeded: ["✓", "good"], completed: ["✓", "good"], ready: ["●", "good"], well: ["●", "good"],
   failed: ["✕", "bad"], lost: ["✕", "bad"], fenced: ["✕", "bad"], expired: ["✕", "bad"], reached: ["✕", "bad"],
-  running: ["▶", "busy"], loading: ["▶", "busy"], booting: ["▶", "busy"], resuming: ["▶", "busy"], busy: ["▶", "busy"], validating: ["▶", "busy"], finalizing: ["▶", "busy"],
+  running: ["▶", "busy"], loading: ["▶", "busy"], booting: ["▶", "busy"], resuming: ["▶", "busy"], renting: ["▶", "busy"], environment: ["▶", "busy"], busy: ["▶", "busy"], validating: ["▶", "busy"], finalizing: ["▶", "busy"],
   draining: ["▽", "warn"], hot: ["▲", "warn"], warned: ["▲", "warn"], blocked: ["◇", "warn"], ending: ["▽", "warn"],
 };
 /** A state: a shape and a word, so that no one needs the colour. */

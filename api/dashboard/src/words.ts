@@ -18,6 +18,12 @@ export function span(ms: number | null | undefined): string {
 }
 /** A span that grows on screen: whole seconds do. */
 export function age(ms: number): string { return ms < 60_000 ? `${Math.max(0, Math.floor(ms / 1000))} s` : span(ms); }
+/** An estimate: minutes without seconds. */
+export function about(seconds: number): string {
+  if (seconds < 120) return `${seconds} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return `${Math.round(seconds / 3600)} h`;
+}
 export function since(at: string | null | undefined): string { return at ? age(Date.now() - Date.parse(at)) : "–"; }
 export function until(at: string | null | undefined): string { return at ? `in ${age(Math.max(0, Date.parse(at) - Date.now()))}` : "–"; }
 export function instant(at: string | null | undefined): string { return at ? new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "–"; }

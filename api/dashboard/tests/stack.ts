@@ -55,12 +55,17 @@ export class Stack {
   readonly data = mkdtempSync(join(tmpdir(), "stokehold-dashboard-"));
   api = new Api("", "");
 
+  private readonly more: Record<string, string> = {};
+
   constructor(private readonly args: string[]) {}
+
+  /** Sets a variable of everything that starts from now on. */
+  set(name: string, value: string): void { this.more[name] = value; }
 
   private env(): NodeJS.ProcessEnv {
     const { STOKE_URL: _url, STOKE_TOKEN: _token, ...env } = process.env;
     // Handlers of a test need not be shut in, and what it makes lies in a folder of its own.
-    return { ...env, STOKE_CREDENTIALS: join(this.data, "credentials.json"), STOKE_SANDBOX: "L0", STOKE_LOG: "warn" };
+    return { ...env, STOKE_CREDENTIALS: join(this.data, "credentials.json"), STOKE_SANDBOX: "L0", STOKE_LOG: "warn", ...this.more };
   }
 
   /** Starts it, or starts it again on the same data: then it is at the same address. */

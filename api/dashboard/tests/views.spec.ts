@@ -69,7 +69,7 @@ test("a job's page shows a traceback, a picture, a text, and why it waits", asyn
   await inside.goto(at(`/jobs/${seeded.text}`));
   await expect(inside.getByLabel("The result")).toContainText("best seen early");
   await inside.goto(at(`/jobs/${seeded.waiting}`));
-  await expect(inside.getByText(/unschedulable.*190 GiB/)).toBeVisible();
+  await expect(inside.getByText(/Waiting:.*190 GiB/)).toBeVisible();
   await inside.goto(at("/jobs/0192f0c1a2b37cde8f00112233445500"));
   await expect(inside.getByRole("alert")).toBeVisible();
 });

@@ -8,6 +8,7 @@ import { instant, span, usd } from "../words";
 import { Result } from "./result";
 import { Story } from "./timeline";
 import { Trace } from "./trace";
+import { useWaiting, Waiting } from "./waiting";
 
 const LOG_LINES_MAX = 2000;
 
@@ -35,6 +36,7 @@ export function Job({ id }: { id: string }) {
   const path = `/v1/jobs/${encodeURIComponent(id)}`;
   const { data: job, problem, again } = useAsked<Schemas["Job"]>(path, "jobs");
   const story = useStory(id, again);
+  useWaiting(job, again);
   if (!job) return <><h1><a href="/dashboard/jobs">Jobs</a> / <span class="mono">{id}</span></h1><Problem text={problem} /></>;
   const isOver = ["succeeded", "failed", "cancelled", "expired"].includes(job.state);
   const retry = () => ask<Schemas["Job"]>(`${path}/retry`, { method: "POST" }).then((next) => go(`/dashboard/jobs/${next.id}`));
@@ -46,7 +48,7 @@ export function Job({ id }: { id: string }) {
         {!isOver && <Confirm scope="jobs:cancel" label="Cancel job" text="The job stops and its unfinished work is lost. You can retry it later as a new job." act={() => ask(`${path}/cancel`, { method: "POST" }).then(again)} />}
         {isOver && job.state !== "succeeded" && <Confirm scope="jobs:submit" label="Retry job" text="A new job runs the same input. This job does not change." act={retry} />}
       </div>
-      {job.waiting && <p><State of={job.waiting.reason} /> {job.waiting.message}</p>}
+      <Waiting job={job} />
       {job.error && <div class="problem"><b>{job.error.code}</b> <span class="quiet">{job.error.class}</span><br />{job.error.message}{job.error.traceback && <pre tabIndex={0} aria-label="The traceback">{job.error.traceback}</pre>}</div>}
       <div class="tiles">
         <Tile label="submitted"><small>{instant(job.created_at)}</small></Tile>
