@@ -42,8 +42,10 @@ impl From<Waiting> for Explanation {
 /// milliseconds: the medians of the version's recent attempts that needed the step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct UsualStart {
-    pub(crate) environment_ms: u64,
-    pub(crate) weights_ms: u64,
+    /// `None` if no recent attempt built one.
+    pub(crate) environment_ms: Option<u64>,
+    /// `None` if no recent attempt downloaded any.
+    pub(crate) weights_ms: Option<u64>,
     /// Starting the runner, loading the model and warming it up.
     pub(crate) load_ms: u64,
 }
@@ -55,15 +57,15 @@ impl UsualStart {
         own.chain(versions).find_map(|timings| {
             let load = ["boot", "load"].map(|part| timings.typical_ms(part, 1));
             load.iter().any(Option::is_some).then(|| Self {
-                environment_ms: timings.typical_ms("env", FETCHED_MS).unwrap_or(0),
-                weights_ms: timings.typical_ms("weights", FETCHED_MS).unwrap_or(0),
+                environment_ms: timings.typical_ms("env", FETCHED_MS),
+                weights_ms: timings.typical_ms("weights", FETCHED_MS),
                 load_ms: load.into_iter().flatten().sum::<u64>() + timings.typical_ms("warmup", 1).unwrap_or(0),
             })
         })
     }
 
     fn total_ms(self) -> u64 {
-        self.environment_ms + self.weights_ms + self.load_ms
+        self.environment_ms.unwrap_or(0) + self.weights_ms.unwrap_or(0) + self.load_ms
     }
 }
 
@@ -141,26 +143,30 @@ pub(crate) fn ready(
 }
 
 /// Explains a leased job whose model is not loaded: what is left of the usual times of this phase and the next ones,
-/// `usual of this phase - time in it + usual of the next ones`. No estimate if the model has never been loaded, or if
-/// the phase takes longer than usual.
+/// `usual of this phase - time in it + usual of the next ones`. A phase that no recent attempt needed is assumed to take
+/// [`FIRST_START_MS`]. No estimate if the phase takes longer than that.
 pub(crate) fn starting(phase: StartPhase, phase_ms: u64, usual: Option<UsualStart>) -> Explanation {
-    let times = usual.map(|usual| match phase {
-        StartPhase::Environment => (usual.environment_ms, usual.weights_ms + usual.load_ms),
-        StartPhase::Weights => (usual.weights_ms, usual.load_ms),
-        StartPhase::Loading => (usual.load_ms, 0),
-    });
+    let environment_ms = usual.and_then(|usual| usual.environment_ms);
+    let weights_ms = usual.and_then(|usual| usual.weights_ms);
+    let load_ms = usual.map(|usual| usual.load_ms);
+    let (usual_ms, next_ms) = match phase {
+        StartPhase::Environment => (environment_ms, weights_ms.unwrap_or(0) + load_ms.unwrap_or(0)),
+        StartPhase::Weights => (weights_ms, load_ms.unwrap_or(0)),
+        StartPhase::Loading => (load_ms, 0),
+    };
     // Times are medians, so the estimate would be wrong for every second job without some slack.
-    let is_late = times.is_some_and(|(this_ms, _)| phase_ms > this_ms.saturating_add(this_ms / 2).max(1_000));
+    let is_late = usual_ms.is_some_and(|usual_ms| phase_ms > usual_ms.saturating_add(usual_ms / 2).max(1_000));
     let late = if is_late { LATE } else { "" };
     let waiting = match phase {
         StartPhase::Environment => Waiting::Environment(format!("building the environment{late}")),
         StartPhase::Weights => Waiting::Loading(format!("downloading the weights{late}")),
         StartPhase::Loading => Waiting::Loading(format!("loading the model{late}")),
     };
-    let left_ms = times.filter(|_| !is_late).map(|(this_ms, next_ms)| this_ms.saturating_sub(phase_ms) + next_ms);
+    let is_known = usual_ms.is_some() || phase_ms < FIRST_START_MS;
+    let left_ms = usual_ms.unwrap_or(FIRST_START_MS).saturating_sub(phase_ms) + next_ms;
     Explanation {
         waiting,
-        estimate_s: left_ms.map(|left_ms| whole_s(float(left_ms))),
+        estimate_s: (is_known && !is_late).then(|| whole_s(float(left_ms))),
         ahead: None,
         phase_s: Some(phase_ms / 1_000),
     }

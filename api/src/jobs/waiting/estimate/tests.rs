@@ -1,6 +1,6 @@
 use super::*;
 
-const USUAL: UsualStart = UsualStart { environment_ms: 20_000, weights_ms: 5_000, load_ms: 8_000 };
+const USUAL: UsualStart = UsualStart { environment_ms: Some(20_000), weights_ms: Some(5_000), load_ms: 8_000 };
 
 fn line(ahead: u64, run_s: f64) -> Line {
     Line { ahead, work_ms: Some(float(ahead) * run_s * 1_000.0), run_ms: Some(run_s * 1_000.0) }
@@ -141,6 +141,10 @@ fn a_leased_job_waits_for_the_rest_of_its_start() {
         assert_eq!(told(&explanation), (reason, message.to_owned(), estimate_s), "{phase:?} {phase_ms}");
         assert_eq!(explanation.phase_s, Some(phase_ms / 1_000));
     }
-    let first = starting(StartPhase::Loading, 2_500, None);
-    assert_eq!(told(&first), ("loading", "loading the model".to_owned(), None), "it was never loaded before");
+    let first = |phase_ms| starting(StartPhase::Loading, phase_ms, None);
+    assert_eq!(told(&first(2_500)), ("loading", "loading the model".to_owned(), Some(8)), "10 s are assumed");
+    assert_eq!(told(&first(12_500)), ("loading", "loading the model".to_owned(), None), "nothing is usual yet");
+    let built = UsualStart { environment_ms: None, ..USUAL };
+    let explanation = starting(StartPhase::Environment, 1_500, Some(built));
+    assert_eq!(told(&explanation), ("environment", "building the environment".to_owned(), Some(22)));
 }
