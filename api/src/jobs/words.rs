@@ -69,6 +69,7 @@ pub(crate) enum ErrorWord {
 /// An event of a job that a webhook can receive.
 #[derive(ToSchema)]
 #[schema(as = JobHookEvent)]
+#[expect(clippy::enum_variant_names, reason = "the names of the queue's type")]
 #[expect(dead_code, reason = "variant names of the queue's type, for the OpenAPI document")]
 pub(crate) enum JobHookEventWord {
     #[schema(rename = "job.started")]

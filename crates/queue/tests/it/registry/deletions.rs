@@ -52,7 +52,7 @@ async fn the_objects_of_a_deleted_version_are_noted_and_those_of_the_others_are_
     assert_eq!(registry.all_needs("t", "echo").await.unwrap().into_keys().map(|(n, _)| n).collect::<Vec<_>>(), [2]);
     assert!(registry.floors().await.unwrap().is_empty(), "it must not stay loaded");
 
-    assert_eq!(registry.deletions().await.unwrap(), [deletion.clone()]);
+    assert_eq!(registry.deletions().await.unwrap(), std::slice::from_ref(&deletion));
     registry.follow_deletion(&deletion).await.unwrap();
     assert!(registry.deletions().await.unwrap()[0].is_followed);
     registry.end_deletion(&deletion.id).await.unwrap();
