@@ -88,9 +88,7 @@ impl Typed {
         let rest = &self.words[last + 1..];
         let is_help = self.words.get(1).is_some_and(|word| word == "help")
             || rest.iter().any(|word| word == "--help" || word == "-h");
-        let new = find(root, row.new);
-        let commands: Vec<&Command> = std::iter::once(root).chain(new).collect();
-        let next = self.positional(&commands, last + 1).and_then(|at| self.words[at].to_str());
+        let next = self.positional(&along(root, row.new), last + 1).and_then(|at| self.words[at].to_str());
         match row.rest {
             Rest::Any => true,
             Rest::NoWord => next.is_none() && !is_help,
@@ -162,7 +160,7 @@ impl Typed {
 
     /// Joins a name and the version after it, e.g. `greet 7` to `greet@7`. A second version gets the name too.
     fn versions(&mut self, root: &Command, path: &str, shown: &str) {
-        let commands: Vec<&Command> = std::iter::once(root).chain(find(root, path)).collect();
+        let commands = along(root, path);
         let Some(mut at) = self.places(root, 1, path).and_then(|places| places.last().map(|last| last + 1)) else {
             return;
         };
@@ -204,6 +202,16 @@ fn hint_without(old: &str, why: &str) -> String {
 /// The name of an option, without a value after `=`.
 fn name_of(word: &str) -> &str {
     word.split_once('=').map_or(word, |(name, _)| name)
+}
+
+/// The commands of a path, the root first. Each may have global options, which the ones below it accept too.
+fn along<'a>(root: &'a Command, path: &str) -> Vec<&'a Command> {
+    let mut commands = vec![root];
+    for name in path.split(' ') {
+        let Some(next) = commands.last().and_then(|command| command.find_subcommand(name)) else { break };
+        commands.push(next);
+    }
+    commands
 }
 
 /// Finds a command by its path.
