@@ -42,8 +42,9 @@ fn samples(schema: &Value, document: &Value) -> [Value; 2] {
         Some("number") => [0.25.into(), 0.5.into()],
         Some("boolean") => [true.into(), false.into()],
         Some("string") => ["a".into(), "b".into()],
-        Some("array") if schema["items"]["type"] == "string" => {
-            [json!(["job.started"]), json!(["job.started", "job.completed"])]
+        Some("array") if resolved(&schema["items"])["enum"].is_array() => {
+            let words = resolved(&schema["items"])["enum"].clone();
+            [json!([words[0]]), json!([words[0], words[1]])]
         }
         Some("array") => {
             let item = |on: &str| json!([{"job": JobId::new(0), "on": on}]);
