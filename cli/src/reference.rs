@@ -15,12 +15,11 @@ const HEAD: &str = "# Command line
 
 <!-- Written by `make bless` from the code. -->
 
-`stoke` has one command per noun, with verbs: `stoke job get`, `stoke endpoint list`. The commands of
-every day are also words of their own: `stoke submit`, `get`, `logs`, `cancel`, `retry`, `list`,
-`deploy`.
+`stoke` has one command per noun, with verbs: `stoke job get`, `stoke endpoint list`. Frequent
+commands have a short form: `stoke submit`, `get`, `logs`, `cancel`, `retry`, `list`, `deploy`.
 
 A version of an endpoint is written `NAME@VERSION`, e.g. `greet@3`. A duration is written with its
-unit, e.g. `90s`, `10m` or `7d`. Spellings of the release before work in this release; they print the
+unit, e.g. `90s`, `10m` or `7d`. Spellings of the previous release still work; they print the
 current spelling on standard error.
 ";
 
@@ -31,8 +30,9 @@ With `--json`, the last line of standard error is one JSON object if a command f
 {\"error\": {\"code\": \"unauthorized\", \"message\": \"the token is not valid\", \"hint\": \"Save a token with ...\", \"status\": 401, \"exit_code\": 5}}
 ```
 
-`code` is a stable word: that of the API's problem, or one of `usage`, `unavailable`, `timed_out`,
-`no_token`, `job_failed`, `batch_failed`, `gate_failed`, `in_use`, `unexpected_response` and `failed`.
+`code` is a stable word: the code of the API's problem, or one of `usage`, `unavailable`,
+`timed_out`, `no_token`, `job_failed`, `batch_failed`, `gate_failed`, `in_use`,
+`unexpected_response` and `failed`.
 `hint` and `status` are null where there is none.
 ";
 

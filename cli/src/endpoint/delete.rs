@@ -17,9 +17,9 @@ use crate::{Global, completions, output};
 /// that gets new jobs cannot be deleted without its endpoint. Numbers of deleted versions are not reused.
 #[derive(Args)]
 #[command(after_help = "Examples:
-  stoke endpoint delete greet@3          one version
-  stoke endpoint delete greet            the endpoint with all versions
-  stoke endpoint delete greet --dry-run  print what depends on it")]
+  stoke endpoint delete greet@3           one version
+  stoke endpoint delete greet             the endpoint with all versions
+  stoke endpoint delete greet --dry-run   print what depends on it")]
 pub(super) struct DeleteArgs {
     /// Endpoint, or one version as NAME@VERSION
     #[arg(value_name = "NAME[@VERSION]", add = completions::endpoints())]
