@@ -68,8 +68,12 @@ SUBMIT_ONLY = ["depends_on", "run_after"]
 # What a schema does not express: the name of a flag and of its value, further clap attributes, and short forms with
 # the statement that sets their members.
 SHORT_FORMS = {
-    "deadline_s": {"help": "How long the job or batch may take from its submit to its end, e.g. 10m; what is left then expires"},
-    "queue_timeout_s": {"help": "How long the job may wait for its start, e.g. 1h; then it expires"},
+    "deadline_s": {
+        "help": "How long the job or batch may take from its submit to its end, e.g. 10m; what is left then expires"
+    },
+    "queue_timeout_s": {
+        "help": "How long the job may wait for its start, e.g. 1h; then it expires [default: the endpoint's, else 7d]"
+    },
     "retention_s": {
         "help": "How long after its end the job stays in the queue's memory before it moves to the archive, e.g. 1h "
         "[default: the server's]"
@@ -278,7 +282,8 @@ def flag(schemas: Schemas, member: str, whole: dict, *, is_required: bool) -> tu
     if parse_duration:
         name = member.removesuffix(next(suffix for suffix in DURATIONS if member.endswith(suffix)))
         given = f"self.{name}"
-    value = "DURATION" if parse_duration else next((unit for suffix, unit in UNITS.items() if member.endswith(suffix)), "N" if kind in COPY else None)
+    unit = next((unit for suffix, unit in UNITS.items() if member.endswith(suffix)), "N" if kind in COPY else None)
+    value = "DURATION" if parse_duration else unit
     field, given = f"Option<{kind}>", f"self.{name}" if kind in COPY else f"self.{name}.clone()"
     if kind == "BTreeMap<String, String>":
         value, field, given = "KEY=VALUE", "Vec<String>", f"parse::labels(&self.{name})?"

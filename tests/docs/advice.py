@@ -60,6 +60,6 @@ JOBS = {
     "dependency_failed": "Read the error of the job or of the step that `message` names.",
     "queue_timeout": "Add machines, or raise `queue_timeout_s`. `waiting` of a queued job has the reason.",
     "deadline": "Raise `deadline_s`, or add machines.",
-    "worker_lost": "Nothing in most cases: the job is run again. `stoke worker list` shows whether the machine is back.",
+    "worker_lost": "Nothing in most cases: the job runs again. `stoke worker list` shows whether the machine is back.",
     "infra": "Check the disk of the worker and the object store; `stoke doctor` checks both.",
 }

@@ -46,7 +46,7 @@ pub(crate) struct JobFlags {
     /// The job's priority [default: the endpoint's, else `standard`]
     #[arg(long, value_parser = parse::words::<Priority>())]
     priority: Option<Priority>,
-    /// How long the job may wait for its start, e.g. 1h; then it expires
+    /// How long the job may wait for its start, e.g. 1h; then it expires [default: the endpoint's, else 7d]
     #[arg(long, value_name = "DURATION", value_parser = duration::seconds(1..=2_592_000))]
     queue_timeout: Option<u64>,
     /// How long after its end the job stays in the queue's memory before it moves to the archive, e.g. 1h [default: the
