@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from generate import client_pages, decorator, manifest, operations, planned, reference, routes, shapes
+from generate import client_pages, decorator, manifest, operations, reference, routes, shapes
 from generate.python import HEADER as PYTHON_HEADER
 from generate.python import Python
 from generate.python_routes import PythonRoutes
@@ -30,7 +30,6 @@ MANIFEST = ROOT / "crates/package/src/manifest/fields.rs"
 
 def generate(raw: dict[str, Any]) -> dict[Path, str]:
     """The generated files and their texts."""
-    raw = planned.complete(raw)
     document = Document(raw)
     shapes.check(document)
     called = operations.read(document, raw)

@@ -77,7 +77,7 @@ OBJECTS |= {
 
 # Answers whose only member the clients return, or that are pages of a list, and those of operations without a method.
 WRAPPERS = {
-    *("BatchList", "BulkReply", "CancelledMany", "DeadLetters", "DeletedVersions", "DeliveryList", "EndpointList"),
+    *("BatchList", "BulkReply", "CancelledMany", "DeadLetters", "DeliveryList", "EndpointList"),
     *("EndpointStats", "FeedbackSummary", "ForgottenNeeds", "JobList", "Needs", "QuarantineOutcomes", "QueueView"),
     *("ReadingList", "RequirementSetList", "RetriedMany", "ScheduleList", "SecretList", "TenantList", "TokenList"),
     *("Traffic", "TrafficPart", "VersionList", "WorkerList"),
