@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_millis(800);
 /// Print a script that completes commands, options and endpoint names in a shell
 #[derive(Args)]
 #[command(after_help = "Examples:
-  stoke completions bash > ~/.local/share/bash-completion/completions/stoke
+  stoke completions bash >> ~/.bashrc
   stoke completions zsh > ~/.zfunc/_stoke     with fpath+=~/.zfunc before compinit in ~/.zshrc
   stoke completions fish > ~/.config/fish/completions/stoke.fish")]
 pub(crate) struct CompletionsArgs {

@@ -52,7 +52,8 @@ pub(crate) async fn run(global: &Global, client: &Client, what: &str, path: &str
             return output::json(&preview);
         }
         show(&dependents);
-        return output::line(format_args!("would delete {what} and free {}", output::bytes(freed_bytes)));
+        let force = if dependents.is_empty() || args.force { "" } else { "; this needs --force" };
+        return output::line(format_args!("would delete {what} and free {}{force}", output::bytes(freed_bytes)));
     }
     if !dependents.is_empty() && !args.force {
         return Err(Failure::InUse(in_use(what, &dependents)).into());
