@@ -38,7 +38,7 @@ const TOTAL: Duration = Duration::from_secs(3600);
 /// `POST /v1/files` for larger files, and where the client can reach the store.
 #[utoipa::path(post, operation_id = "upload_file", path = "/v1/files/upload", tag = "files",
     params(("name" = String, Query, description = "Your name for the file.", min_length = 1, max_length = 255)),
-    request_body(content = String, content_type = "application/octet-stream", description = "The bytes of the file."),
+    request_body(content = Option<String>, content_type = "application/octet-stream", description = "The bytes of the file; none for an empty file."),
     responses(
         (status = 201, description = "The uploaded file.", body = FileView),
         (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
