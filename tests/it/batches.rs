@@ -35,9 +35,9 @@ impl Size {
             return Self {
                 lines: 2_000,
                 kills_min: 3,
-                kill_every: Duration::from_millis(300),
+                kill_every: Duration::from_millis(500),
                 replicas_die: false,
-                patience: Duration::from_secs(90),
+                patience: Duration::from_secs(300),
             };
         }
         Self {
