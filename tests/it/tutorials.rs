@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use stokehold_nvml::{FakeGpu, StandIn};
 use stokehold_tests::documented::{self, Fence};
@@ -163,7 +164,13 @@ async fn the_first_gpu_model_runs_as_typed() {
     let vectors: Vec<Vec<f64>> = serde_json::from_str(result).unwrap_or_else(|error| panic!("{error}: {shown}"));
     assert_eq!(vectors, [[13.0], [14.0]]);
     let shown = reader.run("A dog barks.");
-    assert!(shown.contains("12.0") && shown.contains("embed"), "{shown}");
+    assert!(shown.contains("12.0"), "{shown}");
+    // The worker reports its models with its next heartbeat.
+    let started = Instant::now();
+    while !stack.stoke_ok(&["top", "--once"]).contains("embed") {
+        assert!(started.elapsed() < Duration::from_secs(60), "{shown}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
