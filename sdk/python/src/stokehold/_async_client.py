@@ -424,6 +424,8 @@ class AsyncClient:
                         async for chunk in response.aiter_bytes():
                             for event in reader.feed(chunk):
                                 yield event
+                            if reader.done:
+                                return
                     else:
                         outcome = Reply(response.status_code, response.headers, await response.aread())
             except stream_errors() as error:

@@ -423,6 +423,8 @@ class Client:
                     if response.status_code == OK:
                         for chunk in response.iter_bytes():
                             yield from reader.feed(chunk)
+                            if reader.done:
+                                return
                     else:
                         outcome = Reply(response.status_code, response.headers, response.read())
             except stream_errors() as error:

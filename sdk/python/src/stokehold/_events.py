@@ -110,7 +110,9 @@ class EventReader:
         return Call("GET", self._url, {**self._headers, **resume}, read_timeout_s=SILENCE_TIMEOUT_S)
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
-        """The events that these bytes complete."""
+        """The events that these bytes complete. None once the job has ended."""
+        if self.done:
+            return
         for line in self._lines.feed(chunk):
             if line:
                 self._field(line)

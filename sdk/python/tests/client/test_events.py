@@ -70,6 +70,24 @@ def test_events_are_typed_and_end_with_done(api: Server, client: Client) -> None
     assert api.seen(ROUTE)[0].headers["accept"] == "text/event-stream"
 
 
+def test_what_follows_the_end_is_dropped_however_it_is_cut(api: Server, client: Client) -> None:
+    """The network decides whether bytes after `done` arrive with it or later, or whether the server closes at all."""
+
+    def stay_open(exchange: Exchange) -> None:
+        exchange.stream(STATE, DONE)
+        exchange.server.released.wait(60)
+
+    api.on(f"GET /v1/jobs/{JOB_ID}", ok(job()))
+    api.on(ROUTE, stay_open)
+    assert [event.type for event in client.get(JOB_ID).events()] == ["state", "done"]
+    assert not api.released.is_set(), "the client left first"
+
+    events = reader()
+    assert [event.type for event in events.feed(DONE)] == ["done"]
+    assert list(events.feed(LOG)) == []
+    assert events.done
+
+
 def test_missing_outputs_are_told_and_a_resumed_stream_goes_on_after_them(api: Server, client: Client) -> None:
     gap = sse("gap", {"attempt": 1, "from": 15, "to": 1_162}, "4-0")
     api.on(f"GET /v1/jobs/{JOB_ID}", ok(job()))
