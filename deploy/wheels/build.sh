@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # `make wheels`: builds the wheels of a release, for glibc GLIBC or newer on ARCHS and without compiled code for all other machines, and
-# the npm package. Requires what deploy/portable.sh requires, ARCHS and OUT.
+# the npm package. Requires what deploy/portable.sh requires, ARCHS and OUT. A failure for one architecture ends the build: a release
+# lacks none of its wheels.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-# An older release must not be published again.
+# Delete the wheels of earlier builds, so that they are not published with this release.
 rm -rf "$OUT/wheels"
 mkdir -p "$OUT/wheels"
 for arch in $ARCHS; do
