@@ -34,36 +34,38 @@ PAGES = (
     Page(
         "job",
         "The job",
-        "What the API returns for a job. Times are RFC 3339 in UTC. Members that are not always there are null or "
-        "absent.",
+        "For developers of applications: what the API returns for a job. Times are RFC 3339 in UTC. Members that are "
+        "not always there are null or absent.",
         objects=(*("Job", "Attempt", "Timing", "JobError", "Progress", "Waiting", "JobCost", "Dependency", "StepRun"),),
     ),
     Page(
         "submit-options",
         "Options of a job",
-        "What a submit accepts: the body of `POST /v1/jobs`. The SDKs have the same options; in TypeScript, "
-        "`timeout_s` is `timeoutS`. Only `endpoint` and `input` are required.",
+        "For developers of applications: what a submit accepts, the body of `POST /v1/jobs`. The SDKs have the same "
+        "options; in TypeScript, `timeout_s` is `timeoutS`. Only `endpoint` and `input` are required.",
         requests=("SubmitRequest",),
     ),
     Page(
         "endpoint-options",
         "Options of an endpoint",
-        "What a deploy accepts: the body of `POST /v1/endpoints`. `stoke deploy` and the SDKs take the package, the "
-        "entry and the schemas from the folder that is deployed. The options of `@endpoint` have the same names; "
-        "there, the requirements for workers are options like the others.",
+        "For authors of models: what a deploy accepts, the body of `POST /v1/endpoints`. `stoke deploy` and the SDKs "
+        "take the package, the entry and the schemas from the folder that is deployed. The options of `@endpoint` have "
+        "the same names; there, the requirements for workers are options like the others.",
         requests=("DeployRequest", "Requirements", "Step", "RetryPolicy", "Weight", "Runner"),
     ),
     Page(
         "batch",
         "The batch",
-        "What `POST /v1/batches` accepts, and what the API returns for a batch. Times are RFC 3339 in UTC.",
+        "For developers of applications: what `POST /v1/batches` accepts, and what the API returns for a batch. Times "
+        "are RFC 3339 in UTC.",
         requests=("BatchRequest",),
         objects=("Batch", "BatchCounts", "Estimate", "BatchLineError"),
     ),
     Page(
         "schedule",
         "The schedule",
-        "What `POST /v1/schedules` accepts, and what the API returns for a schedule. Times are RFC 3339 in UTC.",
+        "For developers of applications: what `POST /v1/schedules` accepts, and what the API returns for a schedule. "
+        "Times are RFC 3339 in UTC.",
         requests=("ScheduleRequest",),
         objects=("Schedule",),
     ),

@@ -12,7 +12,8 @@ PROBLEM = ROOT / "api/src/error.rs"
 JOB = ROOT / "crates/protocol/src/job/error.rs"
 
 INTRO = (
-    "Errors of the API are `application/problem+json` (RFC 9457): `{type, title, status, code, detail, errors?}`. "
+    "For developers of applications: every error of the API and of a job, and what to do about it. Errors of the API "
+    "are `application/problem+json` (RFC 9457): `{type, title, status, code, detail, errors?}`. "
     "`code` is stable, `detail` describes this case, and `errors` lists `{path, message}`: a JSON pointer into the "
     "body, e.g. `/input/text` or `/jobs/2/input/text`, or the name of a query parameter or a header. Every response "
     "has an `x-request-id`, which the log of the API contains too."

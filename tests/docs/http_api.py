@@ -117,11 +117,11 @@ class Pages:
             "# HTTP API",
             HEADER,
             wrapped(
-                "The API uses JSON over HTTP/1.1 or HTTP/2, with `Authorization: Bearer TOKEN`. Unknown members of a "
-                "request are rejected. Times are RFC 3339 in UTC. Names of durations, sizes and money contain their "
-                "unit. [Rules of the API](../api-rules.md) describes what applies to every operation, and [error "
-                "codes](../errors.md) every error. `/openapi.json` of a running API is the same description for "
-                "programs."
+                "For developers who call the API without an SDK: every operation. The API uses JSON over HTTP/1.1 or "
+                "HTTP/2, with `Authorization: Bearer TOKEN`. Unknown members of a request are rejected. Times are RFC "
+                "3339 in UTC. Names of durations, sizes and money contain their unit. [Rules of the "
+                "API](../api-rules.md) describes what applies to every operation, and [error codes](../errors.md) "
+                "every error. `/openapi.json` of a running API is the same description for programs."
             ),
         ]
         for tag in self.raw["tags"]:
@@ -147,7 +147,13 @@ class Pages:
         return {"any": "any JSON"}.get(type_.kind, type_.kind)
 
     def objects(self) -> str:
-        parts = ["# Objects of the API", HEADER, wrapped("The objects that have no page of their own, by name.")]
+        parts = [
+            "# Objects of the API",
+            HEADER,
+            wrapped(
+                "For developers who call the API without an SDK: the objects that have no page of their own, by name."
+            ),
+        ]
         for name in sorted(self.schemas):
             if name in HOMES:
                 continue

@@ -50,9 +50,9 @@ WEIGHTS = {
 }
 
 INTRO = (
-    "`stoke.toml` lies in the folder of an endpoint. Every field is optional. Options of `stoke deploy` override the "
-    "file, and the file overrides `@endpoint`. An unknown field is refused, with its line. [Deploy a "
-    "model](../how-to/deploy-a-model.md) has an example of all fields."
+    "For authors of models: every field of `stoke.toml`, the file in the folder of an endpoint. Every field is "
+    "optional. Options of `stoke deploy` override the file, and the file overrides `@endpoint`. An unknown field is "
+    "rejected with its line. [Deploy a model](../how-to/deploy-a-model.md) has an example of all fields."
 )
 
 

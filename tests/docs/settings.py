@@ -223,8 +223,8 @@ def pages() -> dict[str, str]:
         "# Settings",
         header("the code"),
         wrapped(
-            "Every setting of the programs, with its default, and every environment variable that they read. Times, "
-            "sizes and money have their unit in the name. A test compares this page with the code."
+            "For operators: every setting of the programs, with its default, and every environment variable that they "
+            "read. Times, sizes and money have their unit in the name. A test compares this page with the code."
         ),
     ]
     for title, program, intro in PROGRAMS:
