@@ -1,5 +1,5 @@
-# Every entry point. Needs git, make, a C compiler, Rust and Python >= 3.9 (tests, lint and the dashboard also Node >= 20.19 with npm); what else is
-# needed is put under .tools/, pinned.
+# Every entry point. Requires git, make, a C compiler, Rust and Python >= 3.9; the tests, lint and the dashboard also require Node >= 20.19
+# with npm. All other tools are installed into .tools/, in pinned versions.
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -13,7 +13,7 @@ INFERNO_VERSION := 0.12.8
 ZIG_VERSION := 0.15.2
 ZIGBUILD_VERSION := 0.24.0
 
-# The oldest glibc that a worker's archive runs on: that of RHEL 8 and Debian 10.
+# Oldest glibc that the worker archive and the wheels support: that of RHEL 8 and Debian 10.
 DIST_GLIBC := 2.28
 
 TOOLS := $(CURDIR)/.tools
@@ -21,12 +21,12 @@ UV := $(TOOLS)/uv/bin/uv
 GARAGE := $(TOOLS)/bin/garage
 BWRAP := $(TOOLS)/bin/bwrap
 CADDY := $(TOOLS)/bin/caddy
-# promtool lies beside it.
+# promtool is in the same folder.
 PROMETHEUS := $(TOOLS)/bin/prometheus
 CHROMIUM := $(TOOLS)/bin/chromium
 DENY := $(TOOLS)/bin/cargo-deny
 INFERNO := $(TOOLS)/bin/inferno-flamegraph
-# Stamps: an environment's python is a link to one interpreter for all of them, so its time says nothing.
+# Stamps. The python of an environment is a link to an interpreter that all share, so its modification time is of no use.
 DEV := $(TOOLS)/dev/.installed
 CLIENT := $(TOOLS)/client/.installed
 RELEASE_CLIENT := $(TOOLS)/release-client/.installed
@@ -39,8 +39,8 @@ SITE := $(TOOLS)/site/.installed
 PEERS := $(TOOLS)/peers/.installed
 ZIG := $(TOOLS)/zig/.installed
 BULLMQ := lab/peers/bullmq/node_modules/.installed
-# `stoke` and the compiled part of the Python package, and the wheels that hold the latter: of a debug build in target/wheels, where every program
-# in target/ looks, and of a release build beside target/release/stoke, which looks there first.
+# `stoke`, the compiled part of the Python package, and the wheels that contain it. Wheels of a debug build are in target/wheels, where every
+# program in target/ looks for them; those of a release build are next to target/release/stoke, which looks there first.
 STOKE := target/debug/stoke
 LIBRARY := target/debug/lib_wire.so
 WHEEL := target/wheels/.built
@@ -66,8 +66,8 @@ export STOKE_TEST_MANIFESTS := $(TOOLS)/manifests/bin
 export STOKE_TEST_PROMETHEUS := $(PROMETHEUS)
 export STOKE_TEST_CHROMIUM := $(CHROMIUM)
 
-# What is built lies in target/, where the recipes, the tests and the programs themselves look for it, also where cargo is told to build elsewhere:
-# the environment's folder is for other checkouts to share, and would be without wheels and archives.
+# Everything is built into target/, because the recipes, the tests and the programs look there. A CARGO_TARGET_DIR in the environment is
+# ignored: other checkouts may share that folder, and it would have no wheels and archives.
 unexport CARGO_TARGET_DIR
 
 WHEEL_SOURCES := sdk/python/tools/wheels.py LICENSE $(shell find sdk/python/src -type f \( -name '*.py' -o -name '*.pyi' -o -name py.typed \) 2>/dev/null)
@@ -87,22 +87,22 @@ demo: stoke $(WHEEL) ## Run 12 real jobs on this machine (DEMO_JSON=1: one JSON 
 dev: stoke $(WHEEL) ## Run the stack on this machine, data under ./.stoke
 	@$(STOKE) dev
 
-dashboard: $(DASHBOARD) ## Build the dashboard's page, which the next build of `stoke` carries
+dashboard: $(DASHBOARD) ## Build the dashboard's page, which the next build of `stoke` contains
 
-# Cargo unifies the features of dependencies over the packages that it builds. This one makes them those of the whole workspace with its tests,
-# so that `stoke`, the tests and the chaos checker share one build of each.
+# Cargo unifies the features of dependencies over the packages that it builds. This feature selects those of the whole workspace with its
+# tests, so that `stoke`, the tests and the chaos checker share one build of each dependency.
 UNIFIED := --features stokehold-cli/unified
 
-# The tests of the packages and targets that follow, from the same build.
+# Runs the tests of the packages and targets that follow, from the same build.
 TEST := cargo test --locked -p stokehold-cli $(UNIFIED)
 
-# For `make test`, all that it will test is built at once.
+# `make test` builds everything that it tests in one call.
 BUILD_STOKE = cargo build --locked -p stokehold-cli -p stokehold-runner-wire $(UNIFIED)
 test: BUILD_STOKE = cargo build --locked --workspace --lib --bins --tests $(UNIFIED)
 
-# Its output goes to standard error, so that DEMO_JSON=1 leaves standard output to the document. Without npm it goes without the
-# dashboard, whose address then says so.
-stoke: $(if $(shell command -v npm),$(DASHBOARD)) ## Build target/debug/stoke, with the dashboard where there is an npm
+# Prints to standard error, so that `make demo DEMO_JSON=1` prints only the document to standard output. Without npm, the binary has no
+# dashboard, and /dashboard answers with instructions.
+stoke: $(if $(shell command -v npm),$(DASHBOARD)) ## Build target/debug/stoke, with the dashboard if npm is installed
 	@$(BUILD_STOKE) 1>&2
 
 docs: $(SITE) ## Render the documentation into target/site, with search; a dead link fails
@@ -119,7 +119,7 @@ $(UV):
 	else rm -rf $(TOOLS)/uv; python3 -m pip install -q --disable-pip-version-check --target $(TOOLS)/uv uv==$(UV_VERSION) 1>&2 \
 	|| { echo "python3 has neither venv nor pip: install your system's python3-venv or python3-pip" >&2; exit 1; }; fi
 
-# The compiled part comes from the same call of cargo as `stoke`, so that its dependencies are compiled once.
+# Cargo builds the compiled part together with `stoke`, so that shared dependencies are compiled once.
 WHEELS := sdk/python/tools/wheels.py
 wheel: $(WHEEL) ## Build the Python package into target/wheels, for tests and the demo
 $(WHEEL): $(LIBRARY) $(WHEEL_SOURCES) $(WHEEL_METADATA)
@@ -130,7 +130,7 @@ $(RELEASE_WHEEL): $(RELEASE_LIBRARY) $(WHEEL_SOURCES) $(WHEEL_METADATA)
 	@python3 $(WHEELS) runner --library $(RELEASE_LIBRARY) --strip --metadata $(dir $(WHEEL_METADATA)) --platform linux_$(shell uname -m) --out $(dir $@)
 	@touch $@
 
-# Cargo decides whether they change.
+# Cargo decides whether these files change.
 $(LIBRARY): stoke ;
 $(RELEASE_LIBRARY): stoke-release ;
 stoke-release:
@@ -142,56 +142,56 @@ $(WHEEL_METADATA): sdk/python/pyproject.toml sdk/python/README.md sdk/python/rus
 	>$(CURDIR)/$(dir $@)log 2>&1 || { cat $(CURDIR)/$(dir $@)log >&2; exit 1; }
 	@touch $@
 
-# What an application has: the package and its dependencies.
+# Environment of an application: the package and its dependencies.
 $(CLIENT): $(WHEEL)
 	@$(UV) venv -q --clear $(TOOLS)/client
 	@$(UV) pip install -q --python $(TOOLS)/client target/wheels/*.whl
 	@touch $@
 
-# The same for measurements.
+# The same environment with the release build, for measurements.
 $(RELEASE_CLIENT): $(RELEASE_WHEEL)
 	@$(UV) venv -q --clear $(TOOLS)/release-client
 	@$(UV) pip install -q --python $(TOOLS)/release-client target/release/wheels/*.whl
 	@touch $@
 
-# What a receiver of webhooks has that knows nothing of Stokehold: the official verifier of Standard Webhooks.
+# Environment of a webhook receiver without a Stokehold SDK: the official verifier of Standard Webhooks.
 $(HOOKS): tests/it/webhooks.requirements.txt | $(UV)
 	@$(UV) venv -q --clear $(TOOLS)/hooks
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/hooks $<
 	@touch $@
 
-# What an application has that is traced: the package and OpenTelemetry's SDK.
+# Environment of a traced application: the package and OpenTelemetry's SDK.
 $(OTEL): tests/it/tracing.requirements.txt $(WHEEL) | $(UV)
 	@$(UV) venv -q --clear $(TOOLS)/otel
 	@$(UV) pip install -q --require-hashes --python $(TOOLS)/otel -r $<
 	@$(UV) pip install -q --python $(TOOLS)/otel target/wheels/*.whl
 	@touch $@
 
-# What the stand-in for Vast.ai must please: the official client, unchanged.
+# The official client of Vast.ai, unmodified, which the stand-in must satisfy.
 $(VASTAI): lab/fake-vast/tests/vastai.requirements.txt | $(UV)
 	@$(UV) venv -q --clear --python '>=3.11' $(TOOLS)/vastai
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/vastai $<
 	@touch $@
 
-# What reads the OpenAPI document and tries everything it allows.
+# schemathesis, which tests the API against its OpenAPI document.
 $(SCHEMA): tests/schema/requirements.txt | $(UV)
 	@$(UV) venv -q --clear --python '>=3.11' $(TOOLS)/schema
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/schema $<
 	@touch $@
 
-# What knows the schemas of compose files and of Kubernetes.
+# Validators with the schemas of Compose files and of Kubernetes.
 $(MANIFESTS): tests/deploy/requirements.txt | $(UV)
 	@$(UV) venv -q --clear --python '>=3.11' $(TOOLS)/manifests
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/manifests $<
 	@touch $@
 
-# What renders the documentation.
+# MkDocs, which renders the documentation.
 $(SITE): tests/docs/requirements.txt | $(UV)
 	@$(UV) venv -q --clear --python '>=3.11.5' $(TOOLS)/site
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/site $<
 	@touch $@
 
-# What our own tests have: the package, and the pinned tools of sdk/python/dev.lock.
+# Environment of the tests of the Python package: the package, and the pinned tools of sdk/python/dev.lock.
 $(DEV): $(WHEEL) sdk/python/dev.lock
 	@$(UV) venv -q --clear $(TOOLS)/dev
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/dev sdk/python/dev.lock
@@ -210,24 +210,24 @@ $(DASHBOARD_NODE): api/dashboard/package-lock.json
 	@cd api/dashboard && npm ci --silent --no-audit --no-fund 1>&2
 	@touch $@
 
-# Its first load is measured; more than 100 kB fails.
+# The build measures the size of the first load, and fails if it is over 100 kB.
 $(DASHBOARD): $(DASHBOARD_SOURCES) $(DASHBOARD_NODE)
 	@cd api/dashboard && npm run --silent build 1>&2
 	@touch $@
 
-# The job queues that the benchmark measures beside ours. One that cannot be installed is reported as failed, by the benchmark.
+# The job queues that the benchmark compares Stokehold with. The benchmark reports a queue that cannot be installed as failed.
 $(PEERS): lab/peers/requirements.txt | $(UV)
 	@$(UV) venv -q --clear --python '>=3.11' $(TOOLS)/peers
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/peers $< && touch $@ || echo "the Python peers cannot be installed" >&2
 
-# Not `npm ci`: that wants optional builds for every platform in the lock file, and not every registry has them all.
+# `npm ci` is not used, because it requires the optional builds for every platform in the lock file, which some registries lack.
 $(BULLMQ): lab/peers/bullmq/package-lock.json
 	@cd lab/peers/bullmq && npm install --no-save --ignore-scripts --silent --no-audit --no-fund && touch node_modules/.installed || echo "BullMQ cannot be installed" >&2
 
-# Tools that are built here, for tests alone: quickly, and without debugging information.
+# Builds a tool for tests quickly, without debugging information.
 INSTALL = CARGO_PROFILE_DEV_DEBUG=0 cargo install --debug -q --locked --root $(TOOLS)
 
-# A foreign S3 server, for tests only: what passes on ours must pass on another.
+# A second S3 server, for tests only: what passes on the product's own store must pass on another implementation.
 garage: $(GARAGE) ## Build the second S3 server of the tests
 $(GARAGE):
 	@echo "building garage $(GARAGE_VERSION), the second S3 server of the tests (some minutes, once)" >&2
@@ -244,38 +244,38 @@ $(INFERNO):
 	@$(INSTALL) --target-dir target/inferno --version $(INFERNO_VERSION) inferno 1>&2
 	@rm -rf target/inferno
 
-# What builds for an older glibc than this machine's, and for other architectures.
+# zig and cargo-zigbuild, which build for an older glibc than this machine's, and for other architectures.
 $(ZIG): | $(UV)
 	@echo "installing zig $(ZIG_VERSION) into .tools" >&2
 	@$(UV) venv -q --clear $(TOOLS)/zig
 	@$(UV) pip install -q --python $(TOOLS)/zig ziglang==$(ZIG_VERSION) cargo-zigbuild==$(ZIGBUILD_VERSION)
 	@touch $@
 
-# The Redis that `stoke dev` would run (one on PATH, else a pinned one that it installs), and the pinned Valkey: the queue is tested on
+# The Redis that `stoke dev` would run (the one on PATH, else a pinned one that it installs), and the pinned Valkey. The queue is tested on
 # both.
-redis: stoke | $(UV) ## Find or fetch the Redis and the Valkey of the tests
+redis: stoke | $(UV) ## Find or install the Redis and the Valkey of the tests
 	@mkdir -p $(TOOLS)/bin && ln -sf "$$($(STOKE) find-redis)" $(TOOLS)/bin/test-redis
 	@ln -sf "$$($(STOKE) find-redis --pinned)" $(TOOLS)/bin/test-valkey
 
-# bubblewrap, which shuts handlers in: the one on PATH, else Debian's package, unpacked here. Where there is neither, its tests say that they
+# bubblewrap, which isolates handlers: the one on PATH, else Debian's package, unpacked here. If there is neither, its tests report that they
 # are skipped.
 $(BWRAP):
 	@mkdir -p $(TOOLS)/bin
 	@if command -v bwrap >/dev/null 2>&1; then ln -sf "$$(command -v bwrap)" $@; \
 	elif command -v apt-get >/dev/null 2>&1 && command -v dpkg >/dev/null 2>&1; then cd $(TOOLS) && apt-get download -qq bubblewrap >/dev/null 2>&1 \
 	&& dpkg -x bubblewrap_*.deb bubblewrap && ln -sf $(TOOLS)/bubblewrap/usr/bin/bwrap $@; fi || true
-	@[ -e $@ ] || echo "no bubblewrap could be had: the tests of sandbox L2 are skipped" >&2
+	@[ -e $@ ] || echo "bubblewrap is neither on PATH nor available from apt: the tests of sandbox L2 are skipped" >&2
 
-# Caddy, which speaks TLS before the API: the one on PATH, else Debian's package, unpacked here. Where there is neither, its tests say that they
-# are skipped.
+# Caddy, which terminates TLS in front of the API: the one on PATH, else Debian's package, unpacked here. If there is neither, its tests
+# report that they are skipped.
 $(CADDY):
 	@mkdir -p $(TOOLS)/bin
 	@if command -v caddy >/dev/null 2>&1; then ln -sf "$$(command -v caddy)" $@; \
 	elif command -v apt-get >/dev/null 2>&1 && command -v dpkg >/dev/null 2>&1; then cd $(TOOLS) && apt-get download -qq caddy >/dev/null 2>&1 \
 	&& dpkg -x caddy_*.deb caddy && ln -sf $(TOOLS)/caddy/usr/bin/caddy $@; fi || true
-	@[ -e $@ ] || echo "no Caddy could be had: the tests of TLS are skipped" >&2
+	@[ -e $@ ] || echo "Caddy is neither on PATH nor available from apt: the tests of TLS are skipped" >&2
 
-# Prometheus and promtool, which try the rules and the boards: those on PATH, else Debian's package, unpacked here.
+# Prometheus and promtool, which test the rules and the boards: those on PATH, else Debian's package, unpacked here.
 $(PROMETHEUS):
 	@mkdir -p $(TOOLS)/bin
 	@if command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1; then ln -sf "$$(command -v promtool)" $(TOOLS)/bin/promtool \
@@ -283,8 +283,9 @@ $(PROMETHEUS):
 	elif command -v apt-get >/dev/null 2>&1 && command -v dpkg >/dev/null 2>&1; then cd $(TOOLS) && apt-get download -qq prometheus >/dev/null 2>&1 \
 	&& dpkg -x prometheus_*.deb prometheus && rm -f prometheus_*.deb && ln -sf $(TOOLS)/prometheus/usr/bin/promtool $(TOOLS)/bin/promtool \
 	&& ln -sf $(TOOLS)/prometheus/usr/bin/prometheus $@; fi || true
-	@[ -e $@ ] || { echo "no Prometheus could be had, by which rules and boards are tried: put prometheus and promtool on PATH" >&2; exit 1; }
-# A browser for the dashboard's tests: the one on PATH, else Debian's packages, unpacked here. Where neither can be had, this fails.
+	@[ -e $@ ] || { echo "Prometheus is neither on PATH nor available from apt, and the tests of rules and boards need it: put prometheus and promtool on PATH" >&2; exit 1; }
+
+# A browser for the dashboard's tests: the one on PATH, else Debian's packages, unpacked here. Fails if there is neither.
 $(CHROMIUM): api/dashboard/tests/chromium.sh
 	@$< $(TOOLS)
 
@@ -297,30 +298,30 @@ ARCHS ?= x86_64
 wheels: $(ZIG) $(WHEEL_METADATA) $(DASHBOARD) $(JS) ## Build the wheels and the npm package of a release into target/dist/wheels; stops at the first failure (ARCHS="x86_64 aarch64": untested)
 	@$(PORTABLE) ARCHS="$(ARCHS)" OUT=$(CURDIR)/target/dist deploy/wheels/build.sh
 
-test-wheels: stoke $(WHEEL) ## Install the wheels of `make wheels` into fresh environments, and run the demo and the first example there
+test-wheels: stoke $(WHEEL) ## Install the wheels of `make wheels` into new environments, and run the demo and the first example there
 	@ls target/dist/wheels/*.whl >/dev/null 2>&1 || $(MAKE) wheels
 	@STOKE_TEST_WHEELS=$(CURDIR)/target/dist/wheels $(TEST) -p stokehold-tests --test it installed:: -- --include-ignored --nocapture
 
-worker-dist: $(ZIG) $(WHEEL_METADATA) $(if $(shell command -v npm),$(DASHBOARD)) ## Build the archive that makes a worker of any Linux with glibc 2.28, into target/dist
+worker-dist: $(ZIG) $(WHEEL_METADATA) $(if $(shell command -v npm),$(DASHBOARD)) ## Build the archive that turns any Linux with glibc 2.28 into a worker, into target/dist
 	@$(PORTABLE) UV=$(UV) OUT=target/dist deploy/worker/build.sh
 
-# OLDER=: the Debian to try, the oldest that mirrors still have.
+# OLDER=: the Debian to test on; the default is the oldest that mirrors still have.
 OLDER ?= bullseye
-test-worker-dist: stoke redis $(WHEEL) ## Make a worker of an older Debian by the archive, and run a job there (as root, with debootstrap)
+test-worker-dist: stoke redis $(WHEEL) ## Turn an older Debian into a worker with the archive, and run a job there (as root, with debootstrap)
 	@ls target/dist/*.tar.gz >/dev/null 2>&1 || $(MAKE) worker-dist
 	@tests/worker_dist/older.sh $(OLDER) $(TOOLS)/older/$(OLDER)
 	@STOKE_TEST_OLDER=$(TOOLS)/older/$(OLDER) STOKE_WORKER_DIST=$(CURDIR)/target/dist $(TEST) -p stokehold-tests --test worker_dist -- --nocapture
 
 # BARE=: the Debian to install on.
 BARE ?= bookworm
-test-deploy: $(CADDY) ## Type the commands of docs/how-to/deploy.md into a bare Debian that boots systemd (as root, with debootstrap and systemd-container)
+test-deploy: $(CADDY) ## Run the commands of docs/how-to/deploy.md in a bare Debian that boots systemd (as root, with debootstrap and systemd-container)
 	@ls target/dist/*.tar.gz >/dev/null 2>&1 || $(MAKE) worker-dist
 	@tests/deploy/bare.sh $(BARE) $(TOOLS)/bare/$(BARE)
 	@STOKE_TEST_BARE=$(TOOLS)/bare/$(BARE) STOKE_WORKER_DIST=$(CURDIR)/target/dist $(TEST) -p stokehold-tests --test deploy -- --nocapture
 
-# IMAGES_BASE=: a folder with an unpacked Debian, or an image of a registry.
+# IMAGES_BASE=: a folder with an unpacked Debian, or an image in a registry.
 IMAGES_BASE ?= $(TOOLS)/images/bookworm
-images: ## Build the container images into target/images with buildah (as root; without a registry on a debootstrap)
+images: ## Build the container images into target/images with buildah (as root; IMAGES_BASE=: an image of a registry, else debootstrap)
 	@ls target/dist/*.tar.gz >/dev/null 2>&1 || $(MAKE) worker-dist
 	@[ "$(IMAGES_BASE)" != "$(TOOLS)/images/bookworm" ] || tests/worker_dist/older.sh bookworm $(IMAGES_BASE)
 	@ARCHIVE=$$(ls target/dist/*.tar.gz) BASE=$(IMAGES_BASE) OUT=$(CURDIR)/target/images deploy/containers/images.sh
@@ -330,38 +331,39 @@ images: ## Build the container images into target/images with buildah (as root; 
 test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(PROMETHEUS) $(CHROMIUM) $(DASHBOARD) $(OTEL) ## Run every test and print the totals
 	@tests/run.sh
 
-it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(OTEL) ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
+it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(OTEL) ## Run only the end-to-end suite (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
 	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) $(TEST) -p stokehold-tests --test it
 
-# Nothing of it is meant to work; the table of what was attempted is in docs/explanation/security.md.
-hostile-tests: stoke redis $(WHEEL) $(CLIENT) $(BWRAP) $(CHROMIUM) ## Attack a stack as tenants, handlers, packages, workers and hosts would, at full size (SURFACES="schemas worker": these alone)
+# Every attack must fail; docs/explanation/security.md has the table of attempts.
+hostile-tests: stoke redis $(WHEEL) $(CLIENT) $(BWRAP) $(CHROMIUM) ## Attack a stack as tenants, handlers, packages, workers and hosts, at full size (SURFACES="schemas worker": only these)
 	STOKE_FULL_SIZE=1 $(TEST) -p stokehold-tests --test hostile -- $(SURFACES)
 
-# No Grafana is run: its boards are read as it would, and what they ask is asked of a real Prometheus.
-monitoring: stoke redis $(WHEEL) $(PROMETHEUS) ## Try the alerts, and every query of the boards on a scraped stack
+# Runs no Grafana: the test reads the boards, and sends their queries to a real Prometheus.
+monitoring: stoke redis $(WHEEL) $(PROMETHEUS) ## Test the alerts, and every query of the boards, on a scraped stack
 	$(TEST) -p stokehold-tests --test monitoring
-test-dashboard: $(DASHBOARD) stoke $(WHEEL) $(CLIENT) sdk/js/dist/.built $(CHROMIUM) ## Try the dashboard in Chromium, against a stack that is filled (ONLY= a file or title)
+
+test-dashboard: $(DASHBOARD) stoke $(WHEEL) $(CLIENT) sdk/js/dist/.built $(CHROMIUM) ## Test the dashboard in Chromium, against a stack with data (ONLY= a file or title)
 	@cd api/dashboard && npm run --silent test -- $(ONLY)
 
 recording: stoke redis $(WHEEL) $(CLIENT) ## Record the picture of the README from a real run
 	@PATH=$(TOOLS)/client/bin:$$PATH STOKE_REDIS_SERVER=$(STOKE_TEST_REDIS) python3 docs/assets/quickstart/record.py $(STOKE)
 
-screenshots: $(DASHBOARD) stoke $(WHEEL) $(CHROMIUM) ## Take the dashboard's pictures for the documentation anew, of a busy stack
+screenshots: $(DASHBOARD) stoke $(WHEEL) $(CHROMIUM) ## Take new screenshots of the dashboard for the documentation, of a busy stack
 	@mkdir -p docs/assets/dashboard
 	@cd api/dashboard && npm run --silent screenshots
 
-# The pure core with faults in virtual time (gate D), then the Lua scripts beside it: what holds for the one holds for the other.
+# Tests the pure core with faults in virtual time (gate D), then compares the Lua scripts with it.
 sim: redis ## Simulate 10,000 seeds with faults (SEEDS=, SEED= one again), and compare the Lua scripts over 5,000 histories
 	SEEDS=$(or $(SEEDS),10000) cargo test --locked --release -p stokehold-queue --test sim -- --nocapture
 	STOKE_MODEL_CASES=5000 $(TEST) -p stokehold-queue --test it model
 
 # A debug build has failpoints.
 BUILD_CHAOS = cargo build --locked -p stokehold-cli -p stokehold-chaos $(UNIFIED)
-chaos: redis $(WHEEL) ## Gate A: 10,000 jobs under some hundred faults, and a judgement (SEED=n repeats a run)
+chaos: redis $(WHEEL) ## Gate A: 10,000 jobs under more than 100 faults, then the checker (SEED=n repeats a run)
 	$(BUILD_CHAOS)
 	STOKE_BIN=$(CURDIR)/target/debug/stoke target/debug/chaos run --faults a $(if $(SEED),--seed $(SEED))
 
-# The release before this one: the last tag, or its commit in a clone that has no tags.
+# The previous release: the last tag, or its commit in a clone without tags.
 PREVIOUS ?= $(or $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null),02dff84)
 PREVIOUS_DIR = $(CURDIR)/target/previous/$(PREVIOUS)
 
@@ -369,23 +371,23 @@ upgrade: redis $(WHEEL) ## Roll a loaded system from the release PREVIOUS to thi
 	test -d $(PREVIOUS_DIR) || git clone --quiet --no-checkout . $(PREVIOUS_DIR)
 	git -C $(PREVIOUS_DIR) checkout --quiet $(PREVIOUS)
 	$(MAKE) -C $(PREVIOUS_DIR) TOOLS=$(TOOLS) stoke wheel
-	# What the release after this one may write: fields with more words.
+	# The next release may write fields with more words.
 	$(TEST) -p stokehold-queue --test it -- quarantine::fields_may_grow_by_words_that_this_release_does_not_know
 	$(BUILD_CHAOS)
 	STOKE_BIN=$(CURDIR)/target/debug/stoke target/debug/chaos run --faults upgrade --before $(PREVIOUS_DIR)/target/debug/stoke $(if $(SEED),--seed $(SEED))
 
-# A release build with failpoints, or a build with planted bugs, has a name of its own: it is not for use.
-chaos-nightly: redis $(RELEASE_WHEEL) ## Gate B: SEEDS=5 runs of JOBS=100000, each beside the same load without faults
+# Release builds with failpoints and builds with planted bugs have names of their own, because they must not be used.
+chaos-nightly: redis $(RELEASE_WHEEL) ## Gate B: SEEDS=5 runs of JOBS=100000, each compared with the same load without faults
 	cargo build --locked --release -p stokehold-cli --features failpoints
 	cp target/release/stoke target/release/stoke-failpoints
 	cargo build --locked --release -p stokehold-chaos
 	STOKE_BIN=$(CURDIR)/target/release/stoke-failpoints target/release/chaos nightly --seeds $(or $(SEEDS),5) --jobs $(or $(JOBS),100000) $(if $(SEED),--from $(SEED))
 
-# Planted bugs that the load of the chaos run does not bring out, or not each time, each with the tests that must catch it: mutant=tests.
+# Planted bugs that the load of the chaos run does not trigger, or not every time, with the tests that must catch them: mutant=tests.
 QUEUE_MUTANTS = no-fence-check=redis::conformance:: poisoned-record=quarantine:: reply-without-bound=redis::conformance::
 QUEUE_TEST = $(TEST) --quiet -p stokehold-queue --features stokehold-queue/mutants --test it --
 
-mutants: redis $(WHEEL) ## Gate E: planted bugs, each of which the checker must catch
+mutants: redis $(WHEEL) ## Gate E: check that the checker catches each planted bug
 	$(TEST) -p stokehold-queue --features stokehold-queue/mutants --lib mutants
 	$(QUEUE_TEST) $(foreach one,$(QUEUE_MUTANTS),$(lastword $(subst =, ,$(one))))
 	for one in $(QUEUE_MUTANTS); do \
@@ -396,18 +398,18 @@ mutants: redis $(WHEEL) ## Gate E: planted bugs, each of which the checker must 
 	cp target/debug/stoke target/debug/stoke-mutants
 	STOKE_BIN=$(CURDIR)/target/debug/stoke-mutants target/debug/chaos mutants
 
-# What rents, in simulated time: killed at every await, before a market where everything goes wrong.
-storm: ## Simulate 100,000 rounds of autoscalers that are killed and stand still
+# Tests the autoscaler in simulated time: killed at every await, with a market in which every call may fail.
+storm: ## Simulate 100,000 rounds of autoscalers that are killed and paused
 	$(TEST) -p stokehold-autoscaler --lib storm::whatever_happens_to_it_for_a_hundred_thousand_rounds -- --ignored --nocapture
 
-storm-mutants: ## Planted bugs in what rents, each of which a storm or a scenario must catch
+storm-mutants: ## Check that a storm or a scenario catches each planted bug of the autoscaler
 	$(TEST) -p stokehold-autoscaler --lib storm::mutants -- --ignored --nocapture
 
 CUTS ?= 100
-powercut: redis ## Cut Redis' power CUTS times in each durability class (SEED=n)
+powercut: redis ## Cut the power of Redis CUTS times in each durability class (SEED=n)
 	CUTS=$(CUTS) SEED=$(or $(SEED),1) $(TEST) -p stokehold-tests --test powercut -- --nocapture --test-threads 1
 
-# Relative to sdk/python, whose settings for ruff and mypy hold for all of them.
+# Relative to sdk/python, whose settings for ruff and mypy apply to all of them.
 PYTHON_FOLDERS := . ../examples ../generate $(addprefix ../../,cli/src/demo cli/src/documented worker/src crates/client lab/peers tests/schema tests/tidy tests/docs docs/assets/quickstart autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
 lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatting, lints, types, licences
 	cargo fmt --all --check
@@ -439,7 +441,7 @@ bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 $(TEST) metrics_are_documented
 	BLESS=1 $(TEST) commands_are_documented
 
-openapi: redis $(DEV) ## Rewrite api/openapi.json from the code, and what `make models` writes
+openapi: redis $(DEV) ## Rewrite api/openapi.json from the code, then run `make models`
 	BLESS=1 $(TEST) -p stokehold-api openapi
 	@$(MAKE) models
 
@@ -448,21 +450,21 @@ models: $(DEV) ## Rewrite the models of the SDKs and the CLI, and docs/reference
 	@cd sdk && $(TOOLS)/dev/bin/python -m generate
 	@python3 tests/docs --write
 
-# The asynchronous client is the source: _async_client.py gives _client.py, and so on.
+# The asynchronous client is the source: _client.py is generated from _async_client.py, and so on.
 sync-client: $(DEV) ## Rewrite the synchronous Python client from the asynchronous one
 	@cd sdk/python && $(TOOLS)/dev/bin/python tools/unasync.py
 
-schema: stoke redis $(WHEEL) $(SCHEMA) ## Hold the running API to its OpenAPI document (EXAMPLES= per operation, SEED=)
+schema: stoke redis $(WHEEL) $(SCHEMA) ## Test the running API against its OpenAPI document (EXAMPLES= per operation, SEED=)
 	@EXAMPLES=$(EXAMPLES) SEED=$(SEED) tests/schema/run.sh
 
-# libFuzzer, so it needs a C++ compiler; the counters that it steers by are put in by the stable Rust compiler.
-fuzz: ## Fuzz what strangers can write, 10 minutes a target (FUZZ_SECONDS=, FUZZ_TARGETS=, FUZZ_JOBS=)
+# libFuzzer needs a C++ compiler. The stable Rust compiler inserts the counters that guide it.
+fuzz: ## Fuzz the parsers of untrusted input, 10 minutes per target (FUZZ_SECONDS=, FUZZ_TARGETS=, FUZZ_JOBS=)
 	@fuzz/run.sh
 
-# Five rounds of every part and system: BENCH_ONLY=submit,drain,round_trip,crash,depth,width BENCH_SYSTEMS=stokehold,raw BENCH_ROUNDS=1
-# say less.
+# Runs five rounds of every part with every system. BENCH_ONLY=submit,drain,round_trip,crash,depth,width selects parts,
+# BENCH_SYSTEMS=stokehold,raw systems, and BENCH_ROUNDS=1 the number of rounds.
 bench: export STOKE_TEST_PYTHON := $(TOOLS)/release-client/bin/python
-bench: $(RELEASE_WHEEL) $(RELEASE_CLIENT) sdk/js/dist/.built $(PEERS) $(BULLMQ) redis ## Measure beside other queues (BENCH_JSON=path also writes JSON)
+bench: $(RELEASE_WHEEL) $(RELEASE_CLIENT) sdk/js/dist/.built $(PEERS) $(BULLMQ) redis ## Compare the queue with other queues (BENCH_JSON=path also writes JSON)
 	cargo build --locked --release -p stokehold-cli
 	BENCH_JSON=$(if $(BENCH_JSON),$(abspath $(BENCH_JSON))) cargo bench --locked -p stokehold-tests --bench stack
 
@@ -473,48 +475,48 @@ profile: $(RELEASE_WHEEL) $(INFERNO) redis ## Record flame graphs of a submit an
 	cargo build --locked --release -p stokehold-cli
 	STOKE_PROFILE_DIR=$(CURDIR)/docs/assets/benchmarks STOKE_TOOLS_BIN=$(TOOLS)/bin cargo bench --locked -p stokehold-tests --bench stack -- profile
 
-test-gpu: stoke redis $(WHEEL) ## Run the worker on this machine's real NVIDIA card, which it fills (needs a driver, no CUDA toolkit)
+test-gpu: stoke redis $(WHEEL) ## Test the worker on this machine's NVIDIA GPU, and fill its memory (needs a driver, no CUDA toolkit)
 	$(TEST) -p stokehold-tests --test gpu -- --test-threads 1 --nocapture
 
-sim-policies: ## Compare the autoscaler with other policies, on made-up traces or on those of TRACES=dir (SIM_ARGS=--json)
+sim-policies: ## Compare the autoscaler with other policies, on synthetic traces or on those in TRACES=dir (SIM_ARGS=--json)
 	@cargo build --locked --release -p stokehold-simulator 1>&2
 	@target/release/stokehold-simulator --compare $(if $(TRACES),--traces $(abspath $(TRACES))) $(SIM_ARGS)
 
-packing: ## Compare which card models go to, on the day of many models, and on TRACE=a.csv.gz
+packing: ## Compare policies of placing models on GPUs, on a synthetic day or on TRACE=a.csv.gz
 	TRACE=$(abspath $(TRACE)) cargo test --locked --release -p stokehold-vram --lib packing::policies_on_a_$(if $(TRACE),trace,day) -- --ignored --nocapture
 
-bench-workers: $(RELEASE_WHEEL) redis ## Measure two workers beside one, calls for several jobs, and a worker's own part (WORKERS_ARGS=--json)
+bench-workers: $(RELEASE_WHEEL) redis ## Measure two workers compared with one, calls for several jobs, and the overhead of a worker (WORKERS_ARGS=--json)
 	@cargo build --locked --release -p stokehold-cli 1>&2
 	@cargo bench --locked -p stokehold-tests --bench workers -- $(WORKERS_ARGS)
 
-bench-environments: $(RELEASE_WHEEL) redis ## Measure the second start of an endpoint, and what one more package costs (ENVIRONMENTS_ARGS=--json)
+bench-environments: $(RELEASE_WHEEL) redis ## Measure the second start of an endpoint, and the cost of one more package (ENVIRONMENTS_ARGS=--json)
 	@cargo build --locked --release -p stokehold-cli 1>&2
 	@cargo bench --locked -p stokehold-tests --bench environments -- $(ENVIRONMENTS_ARGS)
 
-bench-scripts: redis ## Measure each Lua script inside Redis, microseconds a call
+bench-scripts: redis ## Measure each Lua script inside Redis, microseconds per call
 	@$(TEST) -p stokehold-queue --test it times_of_scripts -- --ignored --nocapture
 
-bench-connections: redis ## Measure leases beside long calls, over one connection and with the pool
+bench-connections: redis ## Measure leases during long calls, over one connection and with the pool
 	@$(TEST) -p stokehold-queue --test it long_calls_beside_leases -- --ignored --nocapture
 
-hostile: $(RELEASE_WHEEL) redis ## Measure a healthy client beside 10,000 idle, slow and deaf ones (HOSTILE_ARGS=--json)
+hostile: $(RELEASE_WHEEL) redis ## Measure a healthy client next to 10,000 that are idle, slow or never read (HOSTILE_ARGS=--json)
 	@cargo build --locked --release -p stokehold-cli 1>&2
 	@cargo bench --locked -p stokehold-tests --bench hostile -- $(HOSTILE_ARGS)
 
-load: $(RELEASE_WHEEL) ## Put 10,000 requests through the example endpoints (LOAD_ARGS="--rate 100 --json")
+load: $(RELEASE_WHEEL) ## Send 10,000 requests to the example endpoints (LOAD_ARGS="--rate 100 --json")
 	@cargo build --locked --release -p stokehold-cli 1>&2
 	@target/release/stoke bench load --demo $(LOAD_ARGS)
 
-# One after the other, each alone on the machine: sizes and memory are what they are about.
-acceptance: stoke redis $(WHEEL) $(CLIENT) sdk/js/dist/.built ## Run at full size what the tests run small (an hour)
+# Run one after the other, because they measure sizes and memory.
+acceptance: stoke redis $(WHEEL) $(CLIENT) sdk/js/dist/.built ## Run tests of sizes and memory at full size (an hour)
 	STOKE_FULL_SIZE=1 $(TEST) -p stokehold-queue --test it fairness:: -- --nocapture --test-threads 1
 	STOKE_FULL_SIZE=1 $(TEST) -p stokehold-queue --test it no_counter_is_left_however_jobs_end -- --nocapture
 	STOKE_TEST_LINES=1000000 $(TEST) -p stokehold-api --test it a_large_batch_takes_little_memory -- --ignored --nocapture
 	STOKE_FULL_SIZE=1 $(TEST) -p stokehold-tests --test it schedules:: -- --nocapture
 	STOKE_FULL_SIZE=1 $(TEST) -p stokehold-tests --test it batches:: -- --nocapture
 
-ci: lint docs test schema demo chaos ## What CI runs
+ci: lint docs test schema demo chaos ## Run everything that CI runs
 
-clean: ## Delete what was built, not what was downloaded
+clean: ## Delete build outputs, but not downloaded tools
 	cargo clean
 	rm -rf demo-output sdk/js/dist api/dashboard/dist
