@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# `make test`: every suite, then the totals. A suite that fails does not keep the next from running.
+# `make test`: runs every suite, then prints the totals. The other suites also run if one fails.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 logs=$(mktemp -d)
-# Most tests of one crate wait for processes and timers: two at once per core leave it idle less often. The end-to-end
-# tests keep a core busy each, and some of them kill workers by the clock.
+# Most tests of a crate wait for processes and timers, so two run at once per core. Each end-to-end test keeps a core
+# busy, and some of them kill workers at given times, so one runs at once per core.
 cores=$(nproc)
 threads=${RUST_TEST_THREADS:-$((2 * cores))}
 whole=${RUST_TEST_THREADS:-$cores}
@@ -22,8 +22,8 @@ suite() { # name, command...
     fi
 }
 
-# The test programs, "<package> <target> <folder> <program>" a line, all built at once: cargo unifies the features of dependencies over the packages
-# that are selected, and with another selection builds most of them anew.
+# Builds all test programs in one call, and lists them as "<package> <target> <folder> <program>". Cargo unifies the features of dependencies
+# over the selected packages, and rebuilds most dependencies for another selection.
 cargo test --locked --workspace --lib --bins --tests --features stokehold-cli/unified --no-run --message-format json-render-diagnostics >"$logs/messages" || failed=1
 python3 - "$logs/messages" >"$logs/programs" <<'EOF'
 import json, os, re, sys
@@ -35,7 +35,7 @@ for line in open(sys.argv[1]):
         print(package, message["target"]["name"], folder, message["executable"])
 EOF
 
-# Runs the programs of the packages and targets that match, with these arguments. One that fails does not keep the next from running.
+# Runs the programs of the packages and targets that match, with these arguments. The other programs also run if one fails.
 programs() { # package, target, argument...
     local packages=$1 targets=$2 package target folder program bad=0
     shift 2
@@ -64,7 +64,7 @@ valkey() {
     return "$bad"
 }
 
-# Sums the numbers before a word in the lines that a pattern picks.
+# Sums the numbers before a word in the lines that match a pattern.
 count() { # log, line pattern, word
     grep -hE "$2" "$logs/$1" 2>/dev/null | grep -oE "[0-9]+ $3" | awk '{n += $1} END {print n + 0}'
 }
@@ -78,7 +78,7 @@ export RUST_TEST_THREADS=$whole
 suite end-to-end programs stokehold-tests '@(it|powercut|monitoring)'
 # The quick part of `make hostile-tests`.
 suite hostile programs stokehold-tests hostile
-# Of the same suite what kills and restarts things: `make it TOPOLOGY=...` runs all of it.
+# The tests of the same suite that kill and restart processes. `make it TOPOLOGY=...` runs the whole suite.
 STOKE_TEST_TOPOLOGY=cluster suite cluster programs stokehold-tests it crash:: pipelines::
 STOKE_TEST_TOPOLOGY=failover suite failover programs stokehold-tests it crash::
 

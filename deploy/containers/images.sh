@@ -31,9 +31,9 @@ for role in api autoscaler worker; do
     bud bud --isolation chroot --format docker --quiet --build-arg BASE="$base" --build-arg VERSION="$version" --build-arg REVISION="$revision" \
         --file "deploy/containers/$role.Containerfile" --tag "$image" "$work/context" >/dev/null
     container=$(bud from --pull-never "$image")
-    said=$(bud run --isolation chroot "$container" -- sh -c 'id -u && stoke --version')
-    [ "$said" = "10001
-stoke $version" ] || { echo "the image of $role failed its test: $said" >&2; exit 1; }
+    output=$(bud run --isolation chroot "$container" -- sh -c 'id -u && stoke --version')
+    [ "$output" = "10001
+stoke $version" ] || { echo "the image of $role failed its test: $output" >&2; exit 1; }
     if [ "$role" != worker ]; then bud run --isolation chroot "$container" -- sh -c 'cd /usr/local/dist && sha256sum --quiet --check ./*.sha256'; fi
     bud inspect --type image --format '{{.Docker.Config.Healthcheck.Test}}' "$image" | grep -q stoke || { echo "the image of $role has no health check" >&2; exit 1; }
     bud rm "$container" >/dev/null

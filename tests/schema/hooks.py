@@ -1,4 +1,4 @@
-"""Rules that the document cannot express, so that more than refusals is tested."""
+"""Makes generated requests valid where the document cannot express a rule, so that not only rejections are tested."""
 
 import os
 from pathlib import Path
@@ -37,7 +37,7 @@ REFUSED = (
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    """Valid calls that create something get valid references; waits for jobs that never end are short."""
+    """Inserts valid references into valid calls that create something, and shortens waits for jobs that never end."""
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return
     if case.query and case.query.get("wait_s"):
@@ -58,6 +58,6 @@ def before_call(context, case, kwargs):
 
 @schemathesis.hook
 def after_call(context, case, response):
-    """For the count at the end: a run in which every submit was refused would show nothing."""
+    """Records each response: run.sh fails if every submit was rejected, because such a run would prove nothing."""
     with Path(os.environ["SCHEMA_TALLY"]).open("a", encoding="utf-8") as tally:
         tally.write(f"{case.method} {case.path} {response.status_code}\n")

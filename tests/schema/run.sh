@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Starts the stack as a user does, gives it an endpoint, and lets schemathesis read /openapi.json: whatever the document allows is tried, and
-# whatever it forbids, and where one answer leads to the next call that is followed. `make schema` is the way in.
+# `make schema`: starts the stack as a user does, deploys an endpoint, and tests the API with schemathesis: requests that /openapi.json allows,
+# requests that it forbids, and sequences of requests along its links.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 examples=${EXAMPLES:-5}
@@ -8,7 +8,6 @@ stoke=${STOKE_BIN:-$PWD/target/debug/stoke}
 tool=$PWD/.tools/schema/bin
 data=$(mktemp -d)
 export STOKE_CREDENTIALS=$data/credentials.json
-# Left to itself the time of a run is unbounded: a job's wait is up to a minute.
 "$stoke" dev --data "$data/stack" --listen 127.0.0.1:0 >"$data/log" 2>&1 &
 pid=$!
 stop() {
@@ -23,7 +22,7 @@ field() { "$tool/python" -c "import json, sys; print(json.load(open(sys.argv[1])
 url=$(field url)
 "$stoke" deploy sdk/examples/echo >/dev/null
 
-# Its cache of what failed stays with the data of this run.
+# schemathesis keeps a cache of failures in the working directory.
 config=$PWD/tests/schema
 cd "$data"
 run() {
@@ -32,14 +31,14 @@ run() {
 }
 run --phases coverage,fuzzing --max-examples "$examples"
 run --phases stateful --mode positive --max-time "$((examples * 4))"
-# What it found must not have been a crash behind a polite answer either.
+# A response may hide a crash: the log must have no error.
 if grep -E 'panicked|"level":"ERROR"| ERROR ' "$data/log"; then
-    echo "the stack has logged errors" >&2
+    echo "the stack logged errors" >&2
     exit 1
 fi
 echo "answers by operation:"
 sort "$data/tally" | uniq -c | awk '$4 != 405 && $2 != "OPTIONS" {op = $2 " " $3; answers[op] = answers[op] " " $4 "x" $1} END {for (op in answers) print "  " op answers[op]}' | sort
-# A run in which nothing was accepted shows nothing.
+# A run in which no request was accepted proves nothing.
 for made in 'POST /v1/jobs 20' 'POST /v1/jobs/bulk 20' 'POST /v1/batches 20' 'POST /v1/schedules 20' 'POST /v1/files 20' 'GET /v1/jobs/{id} 200'; do
-    grep -qF "$made" "$data/tally" || { echo "no answer like: $made" >&2; exit 1; }
+    grep -qF "$made" "$data/tally" || { echo "no response like: $made" >&2; exit 1; }
 done
