@@ -14,7 +14,7 @@ async def main() -> None:
         return await redis.enqueue_job("note", number)
 
     async def submit(how: str, job: str, count: int) -> None:
-        # No call takes several jobs: bulk is many awaits at once, as its users do.
+        # arq has no call for several jobs. Bulk is many concurrent awaits, as in its documentation.
         await at_once(lambda number: enqueue(job, number), count, 1 if how == "one" else 64)
 
     async def round_trip() -> None:

@@ -6,7 +6,7 @@ import logging
 from arq.connections import RedisSettings
 from bench import CONCURRENCY, JOURNAL_JOB_S, REDIS_URL, RESULT, journal
 
-# One log line a job is a cost that no other peer is charged.
+# A log line per job would be a cost that the other peers do not have.
 logging.getLogger("arq.worker").addFilter(lambda record: record.funcName != "run_job")
 
 
@@ -24,7 +24,7 @@ class WorkerSettings:
     functions = (noop, note)
     redis_settings = RedisSettings.from_dsn(REDIS_URL)
     max_jobs = CONCURRENCY
-    # The default looks for work twice a second: 10 ms is what its round trip and an idle worker's first job need.
+    # The default polls twice a second, so that round trips and the first job of an idle worker would wait for a poll.
     poll_delay = 0.01
-    # Never reached here: where the keys of a finished job go by themselves is not part of what is measured.
+    # Longer than the benchmark: the expiry of the keys of finished jobs is not measured.
     keep_result = 3600

@@ -7,11 +7,11 @@ from celery import Celery
 
 app = Celery("bench", broker=REDIS_URL, backend=REDIS_URL)
 app.conf.update(
-    # Child processes, as many as the machine has cores: its default.
+    # The default: one child process per core.
     worker_concurrency=CONCURRENCY or 2,
-    # Messages each child may hold, 4 by default: for lots of short tasks its documentation says 64 or 128.
+    # Messages that each child may prefetch, 4 by default. The documentation recommends 64 or 128 for many short tasks.
     worker_prefetch_multiplier=4 if DEFAULTS else 128,
-    # Its own advice at each start.
+    # Recommended by the message that Celery prints at each start.
     broker_connection_retry_on_startup=True,
 )
 

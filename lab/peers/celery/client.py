@@ -9,8 +9,8 @@ def send(job: str, number: int):
 
 
 def submit(how: str, job: str, count: int) -> None:
-    # No call takes several tasks: a group sends them one after the other as well. Bulk is many threads: their writes
-    # share the disk's syncs.
+    # Celery has no call for several tasks; a group also sends them one by one. Bulk is many threads, whose writes
+    # share the syncs of the disk.
     if how == "one":
         for number in range(count):
             send(job, number)

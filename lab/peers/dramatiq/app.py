@@ -9,7 +9,7 @@ from dramatiq.results import Results
 from dramatiq.results.backends import RedisBackend
 
 broker = RedisBroker(url=REDIS_URL)
-# Results are kept for 10 minutes, its default.
+# Results are kept for 10 minutes, the default.
 broker.add_middleware(Results(backend=RedisBackend(url=REDIS_URL), store_results=True))
 dramatiq.set_broker(broker)
 

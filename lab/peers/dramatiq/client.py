@@ -9,7 +9,7 @@ def send(job: str, number: int):
 
 
 def submit(how: str, job: str, count: int) -> None:
-    # No call takes several jobs. Bulk is many threads: their writes share the disk's syncs.
+    # dramatiq has no call for several jobs. Bulk is many threads, whose writes share the syncs of the disk.
     if how == "one":
         for number in range(count):
             send(job, number)

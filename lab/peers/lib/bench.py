@@ -18,7 +18,7 @@ SUBMITTERS = 64
 
 
 def journal(line: str) -> None:
-    """One whole line or none of it: a write this small to a file opened for appending is not torn."""
+    """Writes a whole line or nothing: a write this small to a file opened for appending is atomic."""
     file = os.open(JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(file, f"{line}\n".encode())
@@ -83,7 +83,7 @@ async def serve_async(
 
 
 async def at_once(call: Callable[[int], Awaitable[object]], count: int, at_once: int = SUBMITTERS) -> None:
-    """`count` calls, so many of them under way at any moment."""
+    """Makes `count` calls, with a fixed number in flight."""
     numbers = iter(range(count))
 
     async def submitter() -> None:

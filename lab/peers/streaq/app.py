@@ -6,10 +6,10 @@ import logging
 from bench import CONCURRENCY, JOURNAL_JOB_S, REDIS_URL, RESULT, journal
 from streaq import Worker
 
-# Prefetch is as much as runs at once, its default; results are kept for 5 minutes, its default.
+# The defaults: as many jobs are prefetched as run at once, and results are kept for 5 minutes.
 worker = Worker(redis_url=REDIS_URL, concurrency=CONCURRENCY or 64, anyio_kwargs={"use_uvloop": True})
 
-# One log line a job is a cost that no other peer is charged.
+# A log line per job would be a cost that the other peers do not have.
 logging.getLogger("streaq").addFilter(lambda record: not str(record.msg).startswith("task "))
 
 
