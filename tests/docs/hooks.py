@@ -9,7 +9,7 @@ from typing import Any
 REPOSITORY = "https://github.com/stokehold/stokehold/blob/main/"
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 
-# What a test reads in the first line of a block, and the site does not know.
+# A marker in the first line of a block that only tests read.
 MARKERS = re.compile(r"^(\s*```\w+) no-run$", re.MULTILINE)
 
 

@@ -67,7 +67,7 @@ READS = (
     re.compile(r"""\bpub const ([A-Z_]+): &str = "\1";"""),
 )
 
-# Not part of what is installed.
+# Files that are not installed.
 UNSHIPPED = re.compile(
     r"^(tests|lab|fuzz|docs|\.ci)/|/tests/|/tests\.rs$|/benches/|/build\.rs$|^sdk/examples/|^crates/queue-model/"
     r"|^api/dashboard/(tests|playwright|vite)|^cli/src/(catalogue\.rs|documented)|/packing\.rs$"
@@ -161,7 +161,7 @@ def described() -> set[str]:
 
 
 def faults() -> list[str]:
-    """What is read and not described, and what is described and not read."""
+    """Variables that are read but not described, and variables that are described but not read."""
     read_by, on_page = shipped(), described()
     found = [
         f"{name} is missing from docs/reference/settings.md: {', '.join(sorted(read_by[name])[:3])} reads it; describe "

@@ -1,12 +1,12 @@
-"""Keeps the tree tidy: `python3 tests/tidy` prints the module graph of each crate and fails on what is new.
+"""Checks the source: `python3 tests/tidy` prints the module graph of each crate, and fails on new findings.
 
 Checks: cycles of more than three modules, crates that depend upwards, files of more than 500 lines, public types with
 names that were replaced, implementations for the state of the API outside its file, errors of HTTP in code that
 answers no requests, banned words in doc comments and messages, words of Vast.ai outside `crates/vast`, lines of
 Markdown over 100 columns, paths in Markdown that do not exist, dead links between pages, pages that no index lists.
 
-What was there when a check came is in `baseline.json`. Its numbers only ever fall: a number that rose fails, and so
-does one that fell, until `python3 tests/tidy --update` has written the lower one.
+`baseline.json` has the findings that existed when their check was added. Its numbers may only fall: the program fails
+if a number is higher, and also if one is lower until `python3 tests/tidy --update` has written it.
 
     python3 tests/tidy                  the graphs in figures, then the checks
     python3 tests/tidy --edges api      each use of a module by another in a crate
@@ -47,7 +47,7 @@ CHECKS = {
 
 
 def compare(name: str, now: Counter, before: Counter) -> list[str]:
-    """What differs from the baseline, as lines to print."""
+    """Returns the differences from the baseline, as lines to print."""
     rose = (where for where in sorted(now) if now[where] > before[where])
     risen = [f"{name}: {where}: {now[where]}, was {before[where]}" for where in rose]
     fallen = [where for where in sorted(before) if now[where] < before[where]]

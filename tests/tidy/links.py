@@ -73,7 +73,7 @@ def targets(text: str) -> Iterator[tuple[int, str]]:
 
 
 def problem(page: Path, target: str) -> str | None:
-    """Why a link of this page leads nowhere, if it does."""
+    """Returns why a link of this page is dead, if it is."""
     path, _, anchor = target.partition("#")
     if path.startswith("/"):
         return "is absolute"

@@ -1,4 +1,4 @@
-"""Paths in Markdown that do not exist: what stands between backticks and begins with a top folder of the project."""
+"""Paths in Markdown that do not exist: text in backticks that begins with a top folder of the project."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ FOLDERS = "api|worker|autoscaler|cli|crates|lab|sdk|deploy|tests|fuzz|docs"
 QUOTED = re.compile(rf"`((?:{FOLDERS})/[\w./*{{}},-]*)`")
 BRACES = re.compile(r"\{([^}]*)\}")
 
-# Made at run time, and in no checkout.
-MADE = {"api/dashboard/dist", "deploy/.env", "fuzz/found"}
+# Created at run time, so no checkout has them.
+CREATED = {"api/dashboard/dist", "deploy/.env", "fuzz/found"}
 
-# ADRs and the changelog are history: they name what there was.
+# ADRs and the changelog describe earlier states.
 HISTORY = ("docs/adr/", "CHANGELOG.md")
 
 
 def expand(path: str) -> list[str]:
-    """`a/{b,c}.rs` as `a/b.rs` and `a/c.rs`."""
+    """Expands `a/{b,c}.rs` to `a/b.rs` and `a/c.rs`."""
     if found := BRACES.search(path):
         parts = (path[: found.start()] + part + path[found.end() :] for part in found[1].split(","))
-        return [done for part in parts for done in expand(part)]
+        return [expanded for part in parts for expanded in expand(part)]
     return [path]
 
 
@@ -33,6 +33,6 @@ def findings() -> Counter:
             continue
         for quoted in QUOTED.findall(read(page)):
             for path in expand(quoted):
-                if path not in MADE and not list(ROOT.glob(path.rstrip("/"))):
+                if path not in CREATED and not list(ROOT.glob(path.rstrip("/"))):
                     found[f"{page}: {path}"] += 1
     return found

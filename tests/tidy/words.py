@@ -1,4 +1,4 @@
-"""Words that plain technical English does without, in doc comments and string literals of the Rust source."""
+"""Words that plain technical English avoids, in doc comments and string literals of the Rust source."""
 
 from __future__ import annotations
 
