@@ -1,4 +1,4 @@
-"""A model that really fills memory of a GPU through the driver's own library, so that nothing has to be installed."""
+"""A model that fills memory of a real GPU through the driver's library, so that no packages are needed."""
 
 import ctypes
 import os
@@ -30,7 +30,7 @@ class Filler:
             raise RuntimeError(f"{name} failed with {status}")
 
     def predict(self, mib: int, deaf: bool = False) -> dict:
-        """Holds this much memory in total, and makes the GPU write all of it."""
+        """Allocates this much memory in total, and makes the GPU write all of it."""
         started = time.monotonic()
         while self.filled_mib < mib:
             size = min(mib - self.filled_mib, 1024)

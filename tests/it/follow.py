@@ -7,8 +7,8 @@ from stokehold import Client
 
 with Client() as client:
     for event in client.events(sys.argv[1]):
-        told = {"type": event.type}
+        line = {"type": event.type}
         for name in ("value", "text", "state"):
             if hasattr(event, name):
-                told[name] = getattr(event, name)
-        print(json.dumps(told))
+                line[name] = getattr(event, name)
+        print(json.dumps(line))

@@ -1,4 +1,4 @@
-"""The Python SDK, every verb, against the stack that STOKE_URL and STOKE_TOKEN name."""
+"""Calls every verb of the Python SDK on the stack that STOKE_URL and STOKE_TOKEN name."""
 
 import asyncio
 import tempfile

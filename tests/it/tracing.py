@@ -13,7 +13,7 @@ trace.set_tracer_provider(TracerProvider())
 TRACER = trace.get_tracer("application")
 
 
-def told(span, job, result) -> dict:
+def described(span, job, result) -> dict:
     place = span.get_span_context()
     return {
         "job": job.id,
@@ -27,14 +27,14 @@ def blocking(webhook: str) -> dict:
     with Client() as client:
         with TRACER.start_as_current_span("blocking") as span:
             job = client.submit("traced", {"text": "hi"}, webhook=webhook)
-        return told(span, job, job.result(timeout=120))
+        return described(span, job, job.result(timeout=120))
 
 
 async def awaiting(webhook: str) -> dict:
     async with AsyncClient() as client:
         with TRACER.start_as_current_span("awaiting") as span:
             job = await client.submit("traced", {"text": "hi"}, webhook=webhook)
-        return told(span, job, await job.result(timeout=120))
+        return described(span, job, await job.result(timeout=120))
 
 
 print(json.dumps([blocking(sys.argv[1]), asyncio.run(awaiting(sys.argv[1]))]))

@@ -1,4 +1,4 @@
-"""Whether the official Standard Webhooks verifier takes what it should. Argument: a file of cases, see webhooks.rs."""
+"""Checks that the official Standard Webhooks verifier accepts what it should. Argument: a file of cases, see webhooks.rs."""
 
 import json
 import sys
@@ -10,8 +10,8 @@ cases = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
 for case in cases:
     try:
         event = Webhook(case["secret"]).verify(case["body"].encode(), case["headers"])
-        taken = event["type"] == case["type"]
+        accepted = event["type"] == case["type"]
     except WebhookVerificationError:
-        taken = False
-    assert taken == case["good"], case
+        accepted = False
+    assert accepted == case["good"], case
 print(len(cases))

@@ -1,4 +1,4 @@
-"""The same as webhooks.py, by the Python SDK's own verifier."""
+"""Checks the same as webhooks.py with the verifier of the Python SDK."""
 
 import json
 import sys
@@ -10,8 +10,8 @@ cases = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
 for case in cases:
     try:
         event = verify_webhook(case["body"].encode(), case["headers"], case["secret"])
-        taken = (event.id, event.type) == (case["headers"]["webhook-id"], case["type"])
+        accepted = (event.id, event.type) == (case["headers"]["webhook-id"], case["type"])
     except WebhookVerificationError:
-        taken = False
-    assert taken == case["good"], case
+        accepted = False
+    assert accepted == case["good"], case
 print(len(cases))

@@ -32,7 +32,7 @@ class Journal:
 journal = Journal()
 
 
-class ToldTo(Exception):
+class Requested(Exception):
     """The failure that the job requests."""
 
 
@@ -46,9 +46,9 @@ async def chaos(tag: str, ms: int = 0, fails: int = 0, fill: int = 0) -> dict:
         if ms:
             await asyncio.sleep(ms / 1000)
         if job.attempt <= fails:
-            raise ToldTo(tag)
+            raise Requested(tag)
     except BaseException as error:
-        why = "told to" if isinstance(error, ToldTo) else type(error).__name__
+        why = "told to" if isinstance(error, Requested) else type(error).__name__
         journal.write("fail", "run_end", job, run=run, why=why)
         raise
     journal.write("ok", "run_end", job, run=run)

@@ -1,4 +1,4 @@
-"""What a client does with a stack behind TLS: `client.py URL AUTHORITY TOKEN`, the authority's certificate in a file.
+"""Uses a stack behind TLS as a client: `client.py URL AUTHORITY TOKEN`. AUTHORITY is the file of the authority's certificate.
 
 Puts a file and gets it back by presigned URLs, which name the front and are signed for it; and looks at what the front
 must not show.

@@ -1,4 +1,4 @@
-"""The compose file as JSON, with the variables of the environment inserted: `variables.py compose.yaml`."""
+"""Prints the compose file as JSON, with the variables of the environment inserted: `variables.py compose.yaml`."""
 
 import json
 import os

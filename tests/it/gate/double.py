@@ -1,4 +1,4 @@
-"""Doubles a number; the version that FACTOR makes triples it, and one that is broken raises."""
+"""Multiplies a number by FACTOR, 2 by default; a broken version raises."""
 
 from stokehold import endpoint
 

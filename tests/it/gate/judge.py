@@ -1,4 +1,4 @@
-"""Accepts a result that has the number which the line asked for, doubled."""
+"""Accepts a result that is twice the number in its line."""
 
 import json
 import sys

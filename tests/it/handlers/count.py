@@ -1,4 +1,4 @@
-"""A generator: each item is an output of its own, the result is all of them."""
+"""A generator: each item is an output, and the result is the list of all items."""
 
 from collections.abc import Iterator
 

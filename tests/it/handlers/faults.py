@@ -1,4 +1,4 @@
-"""A handler that fails in every way a handler can."""
+"""A handler that can fail in every possible way."""
 
 import ctypes
 import math

@@ -100,8 +100,10 @@ def try_forge(line: str) -> None:
 
 
 def try_exchange(what: str) -> int:
-    """Swaps every folder of its endpoint's other runs for one in which a file's name is a link, until it is told that it is enough. How
-    often."""
+    """Swaps each folder of the endpoint's other runs for one in which a file's name is a link, until it is told to stop.
+
+    Returns the number of swaps.
+    """
     name, target = what.split(" ", 1)
     work = current_job().scratch.parent
     libc, swapped = ctypes.CDLL(None, use_errno=True), 0

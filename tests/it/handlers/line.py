@@ -1,4 +1,4 @@
-"""A line of a batch: quick, and refused for good where it says so, until the handler is mended."""
+"""Runs a line of a batch quickly. Rejects lines that request it, until the handler is corrected."""
 
 import time
 

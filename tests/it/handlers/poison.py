@@ -1,4 +1,4 @@
-"""Kills its own process when it is told to, and is quick otherwise."""
+"""Kills its own process if the input requests it; returns quickly otherwise."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Looks at its secret, and tells of it in every way but the result."""
+"""Reads its secret, and leaks it in every way except through the result."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ def secretive(how: str) -> dict:
     if how == "print":
         print("it is", value, flush=True)
         print(value, file=sys.stderr, flush=True)
-        # In pieces, as C code prints.
+        # In parts, as C code prints.
         for piece in (value[:5], value[5:] + "\n"):
             os.write(1, piece.encode())
         progress(0.5, f"with {value}")

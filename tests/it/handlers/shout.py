@@ -1,4 +1,4 @@
-"""A handler that takes a file and gives one."""
+"""A handler that takes a file and returns one."""
 
 from pathlib import Path
 

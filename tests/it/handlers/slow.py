@@ -1,4 +1,4 @@
-"""A handler that takes its time, and says which process it ran in."""
+"""A handler that sleeps, and returns the id of its process."""
 
 import os
 import time

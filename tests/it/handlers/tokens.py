@@ -1,4 +1,4 @@
-"""A generator as a language model is one: many small outputs, as fast as they are taken or at a pace."""
+"""A generator like a language model: many small outputs, as fast as they are read, or at a fixed rate."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A handler that says where it is in its job's trace, and gives a file, so that there is something to upload."""
+"""A handler that returns its position in the trace of its job, and a file to upload."""
 
 from stokehold import Reject, current_job, endpoint
 

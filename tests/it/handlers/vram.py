@@ -59,7 +59,7 @@ class Vram:
 
 
 class Share:
-    """An engine that takes a share of whatever card it is on as it loads, as vLLM does: 90 %, unless it is told another share."""
+    """An engine that takes a share of its GPU when it loads, as vLLM does: 90 % by default."""
 
     def setup(self) -> None:
         total_mib = card_of(stand_in())["total_mib"]

@@ -1,4 +1,4 @@
-"""Looks at its weights."""
+"""Returns the hashes of its weights."""
 
 import hashlib
 import os
