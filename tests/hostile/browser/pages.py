@@ -1,6 +1,6 @@
-"""Prints what a tenant might upload to have it run in the browser of whoever opens it, as JSON: `[{name, content_type, text, sha256}]`.
+"""Prints files that a tenant might upload to run scripts in the browser of a reader, as JSON: `[{name, content_type, text, sha256}]`.
 
-The first argument is an address that is asked for when a script of it runs.
+The argument is an address that a script requests when it runs.
 """
 
 import hashlib

@@ -1,7 +1,8 @@
 """Writes hostile distributions into a folder, and prints them as JSON: `[{name, file, sha256, lock}]`.
 
-The first argument is the folder, the second a folder outside that no build may write to, the third an address that is told what was found. Each runs the same code:
-it writes outside and tells the address the worker's join token, if it finds it.
+The arguments are the folder, a folder outside of it that no build may write to, and an address that receives what was
+found. Each distribution runs the same code: it writes outside, and sends the worker's join token to the address if it
+finds it.
 """
 
 import base64

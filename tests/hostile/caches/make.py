@@ -1,6 +1,6 @@
 """Writes a package whose handler returns its weights, and prints it and private weights as JSON: `{package: {path, sha256, size}, weights: {text, sha256, size}}`.
 
-The first argument is the folder, the second what the weights hold.
+The arguments are the folder and the content of the weights.
 """
 
 import gzip

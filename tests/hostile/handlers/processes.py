@@ -72,7 +72,7 @@ def _peek(pid: int) -> str:
 
 
 def _call(number: int, *arguments: int) -> str:
-    """Makes a system call. Returns its result unless it was refused for want of rights or is unknown."""
+    """Makes a system call. Returns its result unless it was refused for lack of rights or is unknown."""
     ctypes.set_errno(0)
     answer = LIBC.syscall(ctypes.c_long(number), *[ctypes.c_long(argument) for argument in arguments])
     refused = answer < 0 and ctypes.get_errno() in (errno.EPERM, errno.EACCES, errno.ENOSYS)

@@ -28,7 +28,7 @@ class Tally:
         if got:
             self.got.append(f"{what}: {str(got)[:200]}")
 
-    def told(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         return {"attempted": self.attempted, "got": self.got}
 
 
@@ -48,7 +48,7 @@ def try_system_secrets(targets: list[str]) -> Any:
         tally.tried(f"by the root of its parent {target}", lambda: f"{len(pathlib.Path(f'/proc/{os.getppid()}/root{target}').read_bytes())} bytes")
     tally.tried("user 0", lambda: "it is root" if 0 in (os.getuid(), os.geteuid()) else "")
     tally.tried("group 0", lambda: "it is in root's group" if 0 in (os.getgid(), *os.getgroups()) else "")
-    return tally.told()
+    return tally.result()
 
 
 def try_rights(targets: list[str]) -> Any:
@@ -78,7 +78,7 @@ def try_rights(targets: list[str]) -> Any:
         tally.tried(f"acl {target}", lambda: f"done {os.setxattr(target, 'system.posix_acl_access', b'')}")
         if is_now is not None and (is_now.st_dev, is_now.st_ino) != (int(device), int(inode)):
             tally.got = before
-    return tally.told()
+    return tally.result()
 
 
 def try_sockets(targets: list[str]) -> Any:
@@ -97,7 +97,7 @@ def try_sockets(targets: list[str]) -> Any:
                 tally.tried(f"connect {name} {kind}", lambda: _connected(name, kind))
                 tally.tried(f"send {name} {kind}", lambda: _sent(name, kind))
                 tally.tried(f"send from a pair {name} {kind}", lambda: _sent_from_a_pair(name, kind))
-    return tally.told()
+    return tally.result()
 
 
 def _connected(name: str, kind: int) -> str:
@@ -131,7 +131,10 @@ def try_forge(targets: list[str]) -> None:
 
 
 def try_exchange(targets: list[str]) -> int:
-    """Swaps every folder of its endpoint's other runs for one in which each name is a link, for as many seconds as it is told. How often."""
+    """Swaps each folder of the endpoint's other runs for one in which each name is a link, for the given number of seconds.
+
+    Returns the number of swaps.
+    """
     kind, name, target, seconds = targets
     work = current_job().scratch.parent
     places = [work, work.parent, work.parent / "inputs", work.parent / "homes", work.parent / "work"]

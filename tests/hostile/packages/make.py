@@ -1,7 +1,7 @@
 """Writes hostile packages into a folder, and prints them as JSON: `[{name, path, sha256, size}]`.
 
-The first argument is the folder, the second a folder outside that none may reach, the third how many entries the large ones have. All but the first, which is
-plain, want something of who unpacks them; each has a handler that works.
+The arguments are the folder, a folder outside of it that no package may reach, and the number of entries of the large packages.
+The first package is harmless; each of the others attacks the program that unpacks it. Each has a handler that works.
 """
 
 import gzip

@@ -1,6 +1,6 @@
 """Prints hostile JSON Schemas with inputs for them, as JSON: `[{name, schema, inputs}]`, each schema and input as JSON text.
 
-The first argument is how deep they nest, the second how many there are of one thing."""
+The arguments are the depth of the nesting, and the number of equal parts."""
 
 import json
 import sys
