@@ -127,7 +127,7 @@ def test_files_both_ways(api: Server, store: Server, tmp_path: Path) -> None:
     api.on(f"GET /v1/jobs/{JOB_ID}/files/o", redirect(f"{store.url}/o"))
     store.on("GET /o", cut, data(BYTES))
     (tmp_path / "in.bin").write_bytes(BYTES)
-    told: list[int] = []
+    sent_bytes: list[int] = []
 
     async def scene(client: AsyncClient) -> None:
         submitted = await client.submit("echo", {"file": tmp_path / "in.bin"})
@@ -135,12 +135,12 @@ def test_files_both_ways(api: Server, store: Server, tmp_path: Path) -> None:
         assert isinstance(output, AsyncFileRef)
         assert await output.read() == BYTES
         assert (await output.save(tmp_path)).read_bytes() == BYTES
-        uploaded = await client.upload(BYTES, on_progress=lambda sent, _: told.append(sent))
+        uploaded = await client.upload(BYTES, on_progress=lambda sent, _: sent_bytes.append(sent))
         assert uploaded.id == "file_1"
 
     run(api, scene)
     assert [put.body == BYTES for put in store.seen("PUT /up")] == [True] * 3
-    assert told == [CHUNK_BYTES, len(BYTES)]
+    assert sent_bytes == [CHUNK_BYTES, len(BYTES)]
 
 
 def test_deploy(api: Server, store: Server, tmp_path: Path) -> None:

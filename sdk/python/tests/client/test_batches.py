@@ -102,12 +102,14 @@ def test_lines_are_sent_one_a_line_and_options_beside_them(api: Server, client: 
 
 def test_a_broken_upload_is_sent_again_whole_with_one_key(api: Server, client: Client) -> None:
     api.on("POST /v1/batches", drop, problem(503, "unavailable", "x"), ok(batch(), 202))
-    told: list[int] = []
-    client.batches.create("echo", iter([{"input": 1}, {"input": 2}]), on_progress=lambda sent, _: told.append(sent))
+    sent_bytes: list[int] = []
+    client.batches.create(
+        "echo", iter([{"input": 1}, {"input": 2}]), on_progress=lambda sent, _: sent_bytes.append(sent)
+    )
     tries = api.seen("POST /v1/batches")
     assert [request.body for request in tries] == [b'{"input":1}\n{"input":2}\n'] * 3
     assert len({request.headers["idempotency-key"] for request in tries}) == 1
-    assert told == [24] * 3
+    assert sent_bytes == [24] * 3
 
 
 @pytest.mark.parametrize("kind", ["path", "text path", "binary file", "text file", "strings", "bytes"])

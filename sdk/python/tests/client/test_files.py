@@ -33,8 +33,8 @@ def test_upload_streams_a_file_and_tells_how_far_it_is(
     _take_uploads(api, store, "file_1")
     path = tmp_path / "photo.png"
     path.write_bytes(BYTES)
-    told: list[tuple[int, int]] = []
-    file = client.upload(path, on_progress=lambda sent, total: told.append((sent, total)))
+    reports: list[tuple[int, int]] = []
+    file = client.upload(path, on_progress=lambda sent, total: reports.append((sent, total)))
     assert isinstance(file, FileRef)
     assert (file.id, file.name, file.size_bytes) == ("file_1", "photo.png", len(BYTES))
     sha256 = hashlib.sha256(BYTES).hexdigest()
@@ -49,7 +49,7 @@ def test_upload_streams_a_file_and_tells_how_far_it_is(
     assert put.headers["x-sum"] == "1"
     assert put.query == {"sig": "s"}
     assert "authorization" not in put.headers, "the token is the API's, not the store's"
-    assert told == [(CHUNK_BYTES * n, len(BYTES)) for n in (1, 2, 3)] + [(len(BYTES), len(BYTES))]
+    assert reports == [(CHUNK_BYTES * n, len(BYTES)) for n in (1, 2, 3)] + [(len(BYTES), len(BYTES))]
 
 
 def test_upload_starts_over_after_a_lost_connection(api: Server, store: Server, client: Client) -> None:

@@ -1,4 +1,4 @@
-"""Submitting, waiting, results: what a caller gets for what the API says."""
+"""Submitting, waiting, results: what the caller gets for each response of the API."""
 
 from __future__ import annotations
 
@@ -195,9 +195,9 @@ def test_result_of_a_failed_job_raises_what_happened(api: Server, client: Client
     failed = client.get(JOB_ID)
     with pytest.raises(JobFailed, match=r"failed \(handler_error\): ValueError: no") as caught:
         failed.result()
-    told = caught.value
-    assert (told.code, told.class_name, told.message) == ("handler_error", "ValueError", "no")
-    assert (told.traceback, told.stderr, told.job_id) == ("tb", "last words", JOB_ID)
+    failure = caught.value
+    assert (failure.code, failure.class_name, failure.message) == ("handler_error", "ValueError", "no")
+    assert (failure.traceback, failure.stderr, failure.job_id) == ("tb", "last words", JOB_ID)
     assert failed.attempts[0].error == failed.error
     assert failed.attempts[0].started_at == datetime(2026, 11, 21, 5, 50, tzinfo=timezone.utc)
 

@@ -24,7 +24,7 @@ def test_a_pipeline_is_one_request(api: Server, client: Client) -> None:
         image = p.submit(
             "render", {"prompt": check["prompt"], "all": check, "box": check["a/b"]["~"][0]}, depends_on=[check]
         )
-        told = p.submit("tell", None, depends_on=[{"job": image, "on": "completion"}, JOB_ID])
+        notice = p.submit("notify", None, depends_on=[{"job": image, "on": "completion"}, JOB_ID])
         assert api.requests == []
         assert repr(check["prompt"]) == "Reference('#0', pointer='/prompt')"
     assert [request.path for request in api.requests] == ["/v1/jobs/bulk"]
@@ -40,9 +40,9 @@ def test_a_pipeline_is_one_request(api: Server, client: Client) -> None:
             },
             "depends_on": ["#0"],
         },
-        {"endpoint": "tell", "input": None, "depends_on": [{"job": "#1", "on": "completion"}, JOB_ID]},
+        {"endpoint": "notify", "input": None, "depends_on": [{"job": "#1", "on": "completion"}, JOB_ID]},
     ]
-    assert [(each.id, each.state) for each in (check, image, told)] == [
+    assert [(each.id, each.state) for each in (check, image, notice)] == [
         ("a", "queued"),
         ("b", "blocked"),
         ("c", "blocked"),

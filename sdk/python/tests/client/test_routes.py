@@ -101,7 +101,7 @@ def test_a_job_tells_what_it_belongs_to(api: Server, client: Client) -> None:
         "timing": {"run_ms": 3},
         "cost_usd_micros": 12,
     }
-    told = job(
+    full = job(
         deadline_at="2026-11-21T06:50:00Z",
         batch_id="batch_1",
         line=3,
@@ -118,7 +118,7 @@ def test_a_job_tells_what_it_belongs_to(api: Server, client: Client) -> None:
         cost={"run_usd_micros": 9, "total_usd_micros": 11, "is_estimate": True},
         cost_usd_micros=1234,
     )
-    api.on(f"GET /v1/jobs/{JOB_ID}", ok(told), ok(job()))
+    api.on(f"GET /v1/jobs/{JOB_ID}", ok(full), ok(job()))
     found = client.get(JOB_ID)
     assert found.deadline_at == datetime(2026, 11, 21, 6, 50, tzinfo=timezone.utc)
     assert (found.batch_id, found.line, found.custom_id, found.retry_of) == ("batch_1", 3, "c", "old")
@@ -167,7 +167,7 @@ def test_many_are_done_again_until_none_is_left(api: Server, client: Client) -> 
     ]
     selected = {"endpoint": "echo", "error_code": "timeout", "metadata": {"a": "b"}}
     assert [request.json() for request in api.requests] == [{"filter": selected, "limit": 1000}] * 2
-    assert len(client.retry_jobs(state="failed")) == 3, "a server that always says more comes to an end"
+    assert len(client.retry_jobs(state="failed")) == 3, "a server that always reports more is not followed forever"
     assert len(api.requests) == 4
     client.retry_jobs(batch="batch_1", limit=3, same_version=True)
     assert api.requests[-1].json()["same_version"] is True

@@ -122,8 +122,8 @@ def test_image_check_fetches_what_is_named_by_url(tmp_path: Path) -> None:
 def test_image_check_rejects_what_is_no_picture(tmp_path: Path) -> None:
     pytest.importorskip("PIL.Image")
     (tmp_path / "a.png").write_text("not at all")
-    told = load("image-check").image_check("render", {}, tmp_path / "a.png")
-    assert (told["decision"], "no picture" in told["reason"]) == ("reject", True)
+    decision = load("image-check").image_check("render", {}, tmp_path / "a.png")
+    assert (decision["decision"], "no picture" in decision["reason"]) == ("reject", True)
 
 
 def test_image_check_takes_what_a_step_is_given() -> None:

@@ -98,8 +98,8 @@ def test_a_cancelled_one_ends_with_what_it_has_started(command: Run, tmp_path: P
 
 def test_what_it_leaves_behind_ends_with_the_job(command: Run) -> None:
     peer = command("sleep 600 >/dev/null 2>&1 & (sleep 601 & echo $!); setsid sleep 602 & echo $!")
-    said = peer.run().json["output"]
-    assert not any(_runs(pid) for pid in said.split())
+    printed = peer.run().json["output"]
+    assert not any(_runs(pid) for pid in printed.split())
 
 
 def test_one_that_ignores_being_asked_is_killed(command: Run, tmp_path: Path) -> None:

@@ -64,14 +64,14 @@ def test_a_runner_says_every_pinned_report(package: Callable[[str], Path], start
     broken = start(package(""))
     broken.send({"type": "shutdown"})
     broken.read_to_the_end()
-    said = {
+    sent = {
         f"report_{kind}"
         for kind in ("ready", "done", "error", "progress", "log", "output", "heartbeat")
         if peer.seen(kind)
     }
-    said |= {"report_failed"} if failing.seen("failed") else set()
-    said |= {"report_fatal"} if broken.seen("fatal") else set()
-    assert said == {path.stem for path in GOLDENS.glob("report_*.json")}
+    sent |= {"report_failed"} if failing.seen("failed") else set()
+    sent |= {"report_fatal"} if broken.seen("fatal") else set()
+    assert sent == {path.stem for path in GOLDENS.glob("report_*.json")}
 
 
 def test_every_pinned_control_message_is_sent_here() -> None:

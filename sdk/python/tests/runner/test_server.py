@@ -107,7 +107,7 @@ def test_without_a_path_a_job_says_which(server: Serve) -> None:
     peer = server()
     assert peer.run({"path": "/echo", "body": [1, 2]}).json == [1, 2]
     assert peer.run({"path": "/v1/models", "method": "GET"}).json == {"got": "/v1/models"}
-    for wrong, says in [
+    for wrong, message in [
         ({"path": "no"}, "input.path: 'no' is not a path"),
         ({"path": "/echo HTTP/1.1\r\nX: y"}, "is not a path"),
         ({"path": "/echo", "method": "BREW"}, "input.method: 'BREW'"),
@@ -115,7 +115,7 @@ def test_without_a_path_a_job_says_which(server: Serve) -> None:
     ]:
         report = peer.run(wrong)
         assert report.header["error"]["code"] == "rejected"
-        assert says in report.header["error"]["message"]
+        assert message in report.header["error"]["message"]
 
 
 def test_what_kind_of_answer_it_is_decides_what_the_result_is(server: Serve) -> None:
@@ -145,13 +145,13 @@ def test_files_of_the_input_are_paths(server: Serve, tmp_path: Path) -> None:
 
 def test_what_it_refuses_is_refused_for_good_and_what_it_fails_at_is_not(server: Serve) -> None:
     peer = server()
-    for path, code, says in [
+    for path, code, message in [
         ("/wrong", "rejected", 'the server returned 422 Unprocessable Entity: {"detail": "no such voice"}'),
         ("/busy", "handler_error", "the server returned 429 Too Many Requests"),
         ("/broken", "handler_error", "the server returned 500 Internal Server Error: out of luck"),
     ]:
         error = peer.run({"path": path, "body": 0}).header["error"]
-        assert (error["code"], error["message"]) == (code, says)
+        assert (error["code"], error["message"]) == (code, message)
 
 
 def test_a_cancelled_job_hangs_up(server: Serve, tmp_path: Path) -> None:

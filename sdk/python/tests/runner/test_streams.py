@@ -85,10 +85,10 @@ def test_progress_is_limited_and_the_last_word_arrives(serve: Serve) -> None:
         """
     )
     peer.run()
-    told = [(report.header["fraction"], report.header["message"]) for report in peer.seen("progress", 1)]
-    assert told[0] == (0, "step 0")
-    assert told[-1] == (1, "")
-    assert len(told) < 1_000
+    reports = [(report.header["fraction"], report.header["message"]) for report in peer.seen("progress", 1)]
+    assert reports[0] == (0, "step 0")
+    assert reports[-1] == (1, "")
+    assert len(reports) < 1_000
 
 
 def test_progress_that_was_put_off_comes_while_the_handler_is_busy(serve: Serve, gate: Gate) -> None:

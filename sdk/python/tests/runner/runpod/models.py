@@ -12,8 +12,8 @@ Script = Callable[..., Peer]
 
 def raised(class_name: str, message: str) -> str:
     """As the package posts what a handler has raised."""
-    told = {"error_type": f"<class '{class_name}'>", "error_message": message, "error_traceback": "Traceback ..."}
-    return json.dumps({**told, "hostname": "unknown"})
+    failure = {"error_type": f"<class '{class_name}'>", "error_message": message, "error_traceback": "Traceback ..."}
+    return json.dumps({**failure, "hostname": "unknown"})
 
 
 def began(peer: Peer, run: int) -> None:

@@ -51,21 +51,23 @@ def test_a_script_with_a_concurrency_modifier_is_offered_several_jobs(
 
 
 @pytest.mark.parametrize(
-    ("source", "says"),
+    ("source", "message"),
     [
         (None, "handler.py: no such file in package"),
         ("def handler(:", "handler.py is not valid Python"),
         ("import runpodder\nfrom . import runpod", "handler.py does not import runpod; name the script that ends in"),
     ],
 )
-def test_what_is_no_runpod_script_is_told_why(package: Callable[..., Path], source: str | None, says: str) -> None:
+def test_other_scripts_are_rejected_with_the_reason(
+    package: Callable[..., Path], source: str | None, message: str
+) -> None:
     folder = package("") if source is None else package(source, "handler.py")
-    with pytest.raises(HandlerNotFound, match=says):
+    with pytest.raises(HandlerNotFound, match=message):
         kind.describe(str(folder / "handler.py"))
 
 
 @pytest.mark.parametrize(
-    ("said", "fraction", "message"),
+    ("update", "fraction", "message"),
     [
         ("Update 1/4", 0.25, "Update 1/4"),
         ("12.5 % of 8 files", 0.125, "12.5 % of 8 files"),
@@ -84,8 +86,8 @@ def test_what_is_no_runpod_script_is_told_why(package: Callable[..., Path], sour
         (None, None, "null"),
     ],
 )
-def test_how_far_a_job_is_can_be_said_in_many_ways(said: Any, fraction: float | None, message: str) -> None:
-    assert (fraction_of(said), message_of(said)) == (fraction, message)
+def test_progress_can_be_reported_in_many_forms(update: Any, fraction: float | None, message: str) -> None:
+    assert (fraction_of(update), message_of(update)) == (fraction, message)
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,8 @@ def test_a_job_reaches_the_question_that_waits_for_it(script: Script) -> None:
         def ask(method, path, body=None):
             api.request(method, path, body)
             response = api.getresponse()
-            said = response.read()
-            return json.loads(said) if response.status == 200 else None
+            body = response.read()
+            return json.loads(body) if response.status == 200 else None
 
         while True:
             job = ask("GET", take.path + "?&job_in_progress=0")
