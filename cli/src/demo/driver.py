@@ -1,8 +1,8 @@
-"""What a user of Stokehold writes: submits 12 jobs, watches them, uses what they give.
+"""A program of a user: submits 12 jobs, follows them, and uses their results.
 
 Four texts go to `embed`, eight prompts to `render`. The address and the token are in STOKE_URL and STOKE_TOKEN.
 """
-# ruff: noqa: T201 (its output is what it is for)
+# ruff: noqa: T201 (it prints for the user)
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROMPTS = [
 SHOWN = ("id", "endpoint", "state", "timing", "result_url")
 PARTS = ("queued", "env", "boot", "load", "run", "upload")
 
-# Nothing here takes longer, not even the first load on a slow machine.
+# Longer than any job takes, including the first load on a slow machine.
 TIMEOUT_S = 300
 
 
@@ -49,7 +49,7 @@ class Board:
             sys.stderr.write("\n" * len(titles))
             self.draw()
 
-    def tell(self, line: int, state: str | None = None, fraction: float | None = None) -> None:
+    def update(self, line: int, state: str | None = None, fraction: float | None = None) -> None:
         with self.lock:
             was, done, title = self.lines[line]
             self.lines[line] = (state or was, done if fraction is None else fraction, title)
@@ -72,9 +72,9 @@ class Board:
 def follow(job: Job, line: int, board: Board) -> None:
     for event in job.events():
         if event.type == "state":
-            board.tell(line, state=event.state)
+            board.update(line, state=event.state)
         elif event.type == "progress":
-            board.tell(line, fraction=event.fraction)
+            board.update(line, fraction=event.fraction)
 
 
 def similarity(one: list[float], other: list[float]) -> float:
@@ -88,7 +88,7 @@ def main() -> None:
         renders = [client.submit("render", {"prompt": prompt, "seed": 7}) for prompt in PROMPTS]
         jobs = embeds + renders
         board = Board([f"embed   {text}" for text in TEXTS] + [f"render  {prompt}" for prompt in PROMPTS], not as_json)
-        # Daemons: an error in this thread ends the program, whatever the others still wait for.
+        # Daemon threads, so that an error in this thread ends the program while the others wait.
         watching = [threading.Thread(target=follow, args=(job, n, board), daemon=True) for n, job in enumerate(jobs)]
         for thread in watching:
             thread.start()
