@@ -25,7 +25,7 @@ use crate::tenants::auth::admitted;
 use crate::tenants::turns::Meter;
 
 /// Routes that may change something and leave no entry: method, route, reason.
-pub const UNRECORDED: [(&str, &str, &str); 12] = [
+pub const UNRECORDED: [(&str, &str, &str); 13] = [
     ("POST", "/v1/jobs", "the job itself is the record"),
     ("POST", "/v1/jobs/bulk", "the jobs themselves are the record"),
     ("POST", "/v1/jobs/{id}/cancel", "the job records it"),
@@ -34,6 +34,7 @@ pub const UNRECORDED: [(&str, &str, &str); 12] = [
     ("POST", "/v1/batches", "the batch itself is the record"),
     ("POST", "/v1/batches/estimate", "changes nothing"),
     ("POST", "/v1/files", "only reserves an upload address; the job that uses the input is the record"),
+    ("POST", "/v1/files/upload", "the file is the record, and the job that uses it"),
     ("POST", "/v1/packages", "only reserves an upload address; the deploy that uses the package is recorded"),
     ("POST", "/v1/weights", "only reserves an upload address; the deploy that uses the weights is recorded"),
     ("POST", "/v1/session", "stores nothing: the cookie is the session"),
