@@ -1,6 +1,7 @@
 //! The registry: endpoints, tokens, tenants and workers. It uses Redis only; every key comes from `keys.rs`.
 
 mod audit;
+mod autoscaler;
 mod bills;
 mod deletions;
 mod endpoints;
@@ -26,13 +27,12 @@ use crate::requirements::{Offer, SandboxLevel, Trust};
 use crate::scripts;
 
 pub use self::audit::{Actor, AuditPage, Change, ChangeEnd, KeptChange, Which};
+pub use self::autoscaler::{AutoscalerStatus, DECISIONS_MAX, Decision, Eta, Notice};
 pub use self::deletions::{Claim, Deletion};
 use self::endpoints::parsed as parsed_traffic;
 pub use self::endpoints::{Deployed, ENDPOINTS_MAX, TrafficSet, Undeployed, VERSIONS_MAX};
 pub use self::evictions::Eviction;
-pub use self::machines::{
-    AutoscalerStatus, Caps, DECISIONS_MAX, Decision, Eta, Granted, MachineRecord, MachineState, Notice, Term, Wanted,
-};
+pub use self::machines::{Caps, Granted, MachineRecord, MachineState, Term, Wanted};
 pub use self::requirements::{REQUIREMENT_SETS_MAX, REQUIREMENT_SETS_OF_TENANT_MAX, RequirementNumber, RequirementUse};
 pub use self::secrets::{SECRETS_MAX, SealedSecret, SecretPut};
 pub use self::tenants::{Quotas, TenantRecord};
