@@ -43,7 +43,13 @@ impl Instances {
     /// instance may while the instance should run; every other worker always may.
     pub(crate) async fn is_wanted(&self, token: &TokenRecord) -> Result<bool, Error> {
         let Some(machine) = &token.machine else { return Ok(true) };
-        Ok(self.wanted().await?.get(machine) == Some(&Wanted::Running))
+        let listed = self.wanted().await?.get(machine).copied();
+        // A record that cannot be read is not in the list. That is an error, not an instance that was given up.
+        let wanted = match listed {
+            Some(wanted) => Some(wanted),
+            None => self.read(machine).await?.map(|known| known.wanted),
+        };
+        Ok(wanted == Some(Wanted::Running))
     }
 
     /// Checks that the worker of an instance may still call: one that should stop still reports its finished jobs; one

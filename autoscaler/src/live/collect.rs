@@ -86,7 +86,7 @@ impl Collector {
             tokio::try_join!(
                 self.queue.flow(),
                 self.registry.workers(),
-                self.registry.machines(),
+                self.registry.every_machine(),
                 self.registry.demands(),
                 self.registry.shunned(),
             )

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use redis::AsyncCommands;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Registry, Term, from_json, to_json};
+use super::{Registry, Term, readable, to_json};
 use crate::error::Error;
 
 /// A condition that an operator should act on.
@@ -63,6 +63,17 @@ pub struct AutoscalerStatus {
     pub resume_s: Option<u64>,
 }
 
+impl AutoscalerStatus {
+    /// Returns whether an autoscaler runs: a leader writes its status every few seconds.
+    #[must_use]
+    pub fn is_current(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.at_ms) < STATUS_TTL_MS
+    }
+}
+
+/// Age at which a status no longer counts, milliseconds: the autoscaler has stopped.
+const STATUS_TTL_MS: u64 = 60_000;
+
 /// Number of decisions that are kept in the status.
 pub const DECISIONS_MAX: usize = 20;
 
@@ -91,7 +102,7 @@ impl Registry {
         self.lead_write(term, &self.keys.autoscaler(), "status", &text).await
     }
 
-    /// The autoscaler's last status; `None` if there never was one.
+    /// The autoscaler's last status; `None` if there never was one, or if it cannot be read, which is logged.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -99,7 +110,7 @@ impl Registry {
         let step = "read the autoscaler's status";
         let text: Option<String> =
             self.connection.redis().hget(self.keys.autoscaler(), "status").await.map_err(Error::redis(step))?;
-        text.map(|text| from_json(step, &text)).transpose()
+        Ok(text.and_then(|text| readable(step, &text)))
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use redis::AsyncCommands;
 use serde::{Deserialize, Serialize};
 
-use super::{Registry, TokenRecord, WorkerRecord, from_json, to_json};
+use super::{Registry, TokenRecord, WorkerRecord, from_json, readable, to_json};
 use crate::error::Error;
 use crate::scripts;
 
@@ -181,6 +181,8 @@ pub enum Granted {
     Rents(u64),
 }
 
+const LIST_MACHINES: &str = "list the instances";
+
 impl Registry {
     /// Records an instance that is about to be rented or resumed, unless the total would exceed the limits. The check
     /// and the write are one step: if two autoscalers rent at once, the total stays within the limits. `now_ms` is the
@@ -231,15 +233,30 @@ impl Registry {
         Ok(Some(Term(term)))
     }
 
-    /// All instances by id.
+    /// The instances by id. One whose record cannot be read is logged and left out.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn machines(&self) -> Result<BTreeMap<String, MachineRecord>, Error> {
-        let step = "list the instances";
-        let texts: HashMap<String, String> =
-            self.connection.redis().hgetall(self.keys.machines()).await.map_err(Error::redis(step))?;
-        texts.into_iter().map(|(id, text)| Ok((id, from_json(step, &text)?))).collect()
+        let texts = self.machine_texts().await?;
+        let readable = |(id, text): (String, String)| {
+            let machine = readable(&format!("read instance {id}"), &text)?;
+            Some((id, machine))
+        };
+        Ok(texts.into_iter().filter_map(readable).collect())
+    }
+
+    /// All instances by id, for a caller that gives back what is not among them.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]; [`Error::Corrupt`] if a record cannot be read.
+    pub async fn every_machine(&self) -> Result<BTreeMap<String, MachineRecord>, Error> {
+        let texts = self.machine_texts().await?;
+        texts.into_iter().map(|(id, text)| Ok((id, from_json(LIST_MACHINES, &text)?))).collect()
+    }
+
+    async fn machine_texts(&self) -> Result<HashMap<String, String>, Error> {
+        self.connection.redis().hgetall(self.keys.machines()).await.map_err(Error::redis(LIST_MACHINES))
     }
 
     /// The instance with this id.

@@ -1,7 +1,7 @@
 //! Rented instances, the autoscaler that leads, and join tokens of instances.
 
-use stokehold_queue::registry::{Caps, Granted, MachineRecord, Wanted};
-use stokehold_queue::{Clock, TokenRecord, now_ms};
+use stokehold_queue::registry::{AutoscalerStatus, Caps, Granted, MachineRecord, Wanted};
+use stokehold_queue::{Clock, Error, TokenRecord, now_ms};
 
 use super::token;
 use crate::redis::{queue, server};
@@ -84,6 +84,25 @@ async fn of_two_autoscalers_only_the_one_that_leads_writes_machines_down() {
     assert_eq!(registry.drains().await.unwrap(), [("m-1".to_owned(), 7)].into());
     assert!(registry.drop_machine(second, "m-1").await.unwrap());
     assert!(registry.machines().await.unwrap().is_empty() && registry.drains().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_instance_whose_record_cannot_be_read_hides_no_other() {
+    let (server, _dir) = server(&[]);
+    let registry = queue(&server, Clock::Own).await.registry();
+    let term = registry.lead("first", 60_000).await.unwrap().expect("nobody else leads");
+    assert!(registry.put_machine(term, &machine("m-1")).await.unwrap());
+    let status = AutoscalerStatus { at_ms: 1_000, ..AutoscalerStatus::default() };
+    assert!(registry.put_autoscaler(term, &status).await.unwrap());
+    assert_eq!(registry.autoscaler().await.unwrap(), Some(status.clone()));
+    assert!(status.is_current(60_999) && !status.is_current(61_000));
+
+    server.ask::<u32>(&["HSET", "{stoke:registry}:machines", "m-2", "{"]);
+    server.ask::<u32>(&["HSET", "{stoke:registry}:autoscaler", "status", "{"]);
+    assert_eq!(registry.machines().await.unwrap().into_keys().collect::<Vec<_>>(), ["m-1"]);
+    assert_eq!(registry.autoscaler().await.unwrap(), None);
+    // The autoscaler would give back an instance that it does not find here.
+    assert!(matches!(registry.every_machine().await, Err(Error::Corrupt { .. })));
 }
 
 #[tokio::test]
