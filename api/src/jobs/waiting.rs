@@ -8,7 +8,7 @@ mod line;
 use futures::future::join_all;
 use stokehold_queue::job::{Job, JobSpec, JobState};
 use stokehold_queue::queue::{HeldBy, LimitScope};
-use stokehold_queue::{Queue, now_ms};
+use stokehold_queue::{JobId, Queue, now_ms};
 
 use crate::costs::budgets;
 use crate::costs::budgets::spent_budget;
@@ -50,7 +50,8 @@ async fn queued(app: &App, job: &Job) -> Result<Explanation, Problem> {
     if let Some(spent) = spent_budget(&spec.tenant, &spec.endpoint, &budgets, now_ms) {
         return Ok(since(spent));
     }
-    let (fleet, instances) = tokio::try_join!(app.fleets.fleet(), app.forecasts.instances())?;
+    let (fleet, instances) = tokio::join!(app.fleets.fleet(), app.forecasts.instances());
+    let (fleet, instances) = (fleet?, known(job.id, instances));
     let of_fleet = fleet.why(spec.vram_class_gib, spec.demands);
     let silent_ms = app.config.extend_every_ms.saturating_mul(MISSED_MAX);
     let coming = fleet.demands(spec.demands).map_or_else(Vec::new, |demands| {
@@ -67,15 +68,26 @@ async fn queued(app: &App, job: &Job) -> Result<Explanation, Problem> {
         return Ok(since(held));
     }
     let place = app.db.home(&spec.tenant).await?.lane_place(job.id);
-    let (place, lanes, usual) = tokio::try_join!(
+    let (place, lanes, usual) = tokio::join!(
         app.db.ask("read the place of a job in its lane", place),
         app.forecasts.lanes(),
         app.forecasts.usual_start(&spec.tenant, &spec.endpoint, spec.version),
-    )?;
+    );
+    let (place, lanes, usual) = (known(job.id, place), known(job.id, lanes), known(job.id, usual));
     let line = place.map(|place| line::before(&place, &lanes, |one, other| fleet.shares(one, other)));
     let slots = fleet.slots(spec.vram_class_gib, spec.demands);
+    // A job that has no place has just started, or waits for its concurrency key.
     let line = (line.unwrap_or_default(), slots);
     Ok(estimate::ready(of_fleet, coming.first(), line, usual, (waited_ms, now_ms)))
+}
+
+/// What was read for an estimate. Without it, nothing is estimated: an error must not hide the job.
+fn known<T: Default, E: std::error::Error + 'static>(job: JobId, read: Result<T, E>) -> T {
+    read.unwrap_or_else(|error| {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, job.id = %job, "a part of the estimate of when a job starts cannot be read");
+        T::default()
+    })
 }
 
 /// Time since which a queued job is ready, Unix milliseconds: its submit, its `run_after`, or the end of its last
@@ -97,8 +109,8 @@ async fn leased(app: &App, job: &Job) -> Result<Option<Explanation>, Error> {
     });
     let Some((phase, phase_ms)) = starting else { return Ok(None) };
     let spec = &job.spec;
-    let usual = app.forecasts.usual_start(&spec.tenant, &spec.endpoint, spec.version).await?;
-    Ok(Some(estimate::starting(phase, phase_ms, usual)))
+    let usual = app.forecasts.usual_start(&spec.tenant, &spec.endpoint, spec.version).await;
+    Ok(Some(estimate::starting(phase, phase_ms, known(job.id, usual))))
 }
 
 /// Limits of the tenant, the endpoint or the concurrency key that delay jobs of this spec.

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use moka::sync::Cache;
+use moka::Expiry;
+use moka::future::Cache;
 use stokehold_queue::registry::{AutoscalerStatus, MachineRecord};
 use stokehold_queue::{Queue, RedisQueue};
 
@@ -25,6 +26,7 @@ const USUAL_MAX: u64 = 1_000;
 const HOURS: u64 = 24;
 
 /// The instances, and the status of the autoscaler that rents them.
+#[derive(Default)]
 pub(crate) struct ComingFacts {
     pub(crate) machines: BTreeMap<String, MachineRecord>,
     pub(crate) status: Option<AutoscalerStatus>,
@@ -33,14 +35,22 @@ pub(crate) struct ComingFacts {
 /// An endpoint's version: tenant, name and number.
 type VersionKey = (String, String, u32);
 
-/// Facts for estimates, cached.
+/// Facts for estimates, cached. Requests that miss the cache at once cause one read; an error of it is theirs together.
 pub(crate) struct Forecasts {
     db: Arc<Database>,
     instances: Cache<(), Arc<ComingFacts>>,
     lanes: Cache<(), Arc<Lanes>>,
-    usual: Cache<VersionKey, UsualStart>,
-    /// Versions that no attempt has loaded recently. The next attempt may change that, so they are cached for less long.
-    unknown: Cache<VersionKey, ()>,
+    usual: Cache<VersionKey, Option<UsualStart>>,
+}
+
+/// Cache time of a usual start. That no attempt has loaded the version recently may change with the next one, so it is
+/// cached for less long.
+struct UsualExpiry;
+
+impl Expiry<VersionKey, Option<UsualStart>> for UsualExpiry {
+    fn expire_after_create(&self, _: &VersionKey, usual: &Option<UsualStart>, _: Instant) -> Option<Duration> {
+        Some(if usual.is_some() { USUAL_TTL } else { CACHE_TTL })
+    }
 }
 
 impl Forecasts {
@@ -49,39 +59,34 @@ impl Forecasts {
             db,
             instances: Cache::builder().max_capacity(1).time_to_live(CACHE_TTL).build(),
             lanes: Cache::builder().max_capacity(1).time_to_live(CACHE_TTL).build(),
-            usual: Cache::builder().max_capacity(USUAL_MAX).time_to_live(USUAL_TTL).build(),
-            unknown: Cache::builder().max_capacity(USUAL_MAX).time_to_live(CACHE_TTL).build(),
+            usual: Cache::builder().max_capacity(USUAL_MAX).expire_after(UsualExpiry).build(),
         }
     }
 
     /// The instances and the autoscaler's status.
-    pub(crate) async fn instances(&self) -> Result<Arc<ComingFacts>, Error> {
-        if let Some(facts) = self.instances.get(&()) {
-            return Ok(facts);
-        }
-        let (machines, status) = tokio::try_join!(
-            self.db.ask("list the instances", self.db.registry.machines()),
-            self.db.ask("read the autoscaler's status", self.db.registry.autoscaler()),
-        )?;
-        let facts = Arc::new(ComingFacts { machines, status });
-        self.instances.insert((), facts.clone());
-        Ok(facts)
+    pub(crate) async fn instances(&self) -> Result<Arc<ComingFacts>, Arc<Error>> {
+        let read = async {
+            let (machines, status) = tokio::try_join!(
+                self.db.ask("list the instances", self.db.registry.machines()),
+                self.db.ask("read the autoscaler's status", self.db.registry.autoscaler()),
+            )?;
+            Ok(Arc::new(ComingFacts { machines, status }))
+        };
+        self.instances.try_get_with((), read).await
     }
 
     /// The lanes with ready jobs, and what runs are expected to take.
-    pub(crate) async fn lanes(&self) -> Result<Arc<Lanes>, Error> {
-        if let Some(lanes) = self.lanes.get(&()) {
-            return Ok(lanes);
-        }
-        let queue = &self.db.queue;
-        let runs = try_join_all(queue.all().iter().map(RedisQueue::expected_runs));
-        let (depths, runs) = tokio::try_join!(
-            self.db.ask("read the lanes", queue.depth()),
-            self.db.ask("read what runs are expected to take", runs),
-        )?;
-        let lanes = Arc::new(Lanes { depths, runs_ms: runs.into_iter().flatten().collect() });
-        self.lanes.insert((), lanes.clone());
-        Ok(lanes)
+    pub(crate) async fn lanes(&self) -> Result<Arc<Lanes>, Arc<Error>> {
+        let read = async {
+            let queue = &self.db.queue;
+            let runs = try_join_all(queue.all().iter().map(RedisQueue::expected_runs));
+            let (depths, runs) = tokio::try_join!(
+                self.db.ask("read the lanes", queue.depth()),
+                self.db.ask("read what runs are expected to take", runs),
+            )?;
+            Ok(Arc::new(Lanes { depths, runs_ms: runs.into_iter().flatten().collect() }))
+        };
+        self.lanes.try_get_with((), read).await
     }
 
     /// The usual start of a version; `None` if no attempt has loaded it recently.
@@ -90,20 +95,11 @@ impl Forecasts {
         tenant: &str,
         endpoint: &str,
         version: u32,
-    ) -> Result<Option<UsualStart>, Error> {
-        let key = (tenant.to_owned(), endpoint.to_owned(), version);
-        if let Some(usual) = self.usual.get(&key) {
-            return Ok(Some(usual));
-        }
-        if self.unknown.contains_key(&key) {
-            return Ok(None);
-        }
-        let timings = self.db.home(tenant).await?.timings(tenant, endpoint, HOURS, self.db.now_ms());
-        let usual = UsualStart::of(&self.db.ask("read how long attempts took", timings).await?, version);
-        match usual {
-            Some(usual) => self.usual.insert(key, usual),
-            None => self.unknown.insert(key, ()),
-        }
-        Ok(usual)
+    ) -> Result<Option<UsualStart>, Arc<Error>> {
+        let read = async {
+            let timings = self.db.home(tenant).await?.timings(tenant, endpoint, HOURS, self.db.now_ms());
+            Ok(UsualStart::of(&self.db.ask("read how long attempts took", timings).await?, version))
+        };
+        self.usual.try_get_with((tenant.to_owned(), endpoint.to_owned(), version), read).await
     }
 }
