@@ -27,9 +27,6 @@ use crate::time_format::rfc3339;
 /// Concurrent requests to Redis.
 const AT_ONCE: usize = 32;
 
-/// Maximum age of a status of the autoscaler, milliseconds. An older one is not used.
-const TOLD_FOR_MS: u64 = 60_000;
-
 /// Lanes with ready jobs, longest first; at most 1,000.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct QueueView {
@@ -77,8 +74,8 @@ pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
         app.fleets.fleet(),
         app.db.ask("read the autoscaler's status", app.db.registry.autoscaler()),
     )?;
-    let told = autoscaler.filter(|autoscaler| now.saturating_sub(autoscaler.at_ms) < TOLD_FOR_MS);
-    let etas = told.map(|autoscaler| autoscaler.etas).unwrap_or_default();
+    let status = autoscaler.filter(|status| status.is_current(now));
+    let etas = status.as_ref().map_or(&[][..], |status| &status.etas);
     let eta_s = |lane: &LaneParts<'_>| {
         let name = format!("{}/{}", lane.tenant, lane.endpoint);
         etas.iter().find(|eta| eta.endpoint == name && eta.priority == lane.priority.digit())?.seconds

@@ -1,6 +1,7 @@
 //! Reasons for which a job has not started: what delays it, or which requirements no worker meets; and estimates of when
 //! it starts. `docs/explanation/waiting.md` describes them.
 
+mod advice;
 pub(crate) mod estimate;
 pub(crate) mod forecasts;
 mod line;
@@ -18,6 +19,7 @@ use crate::state::App;
 use crate::time_format::rfc3339;
 use crate::workers::coming;
 use crate::workers::fleet::{MISSED_MAX, Waiting};
+use advice::with_advice;
 pub(crate) use estimate::Explanation;
 
 /// Maximum number of jobs that a message names; the others are counted.
@@ -62,7 +64,8 @@ async fn queued(app: &App, job: &Job) -> Result<Explanation, Problem> {
     });
     // A job that no connected or coming worker could ever run is reported first: opening a limit will not start it.
     if matches!(of_fleet, Waiting::Unschedulable(_)) && coming.is_empty() {
-        return Ok(since(of_fleet));
+        let status = instances.status.as_ref().filter(|status| status.is_current(now_ms));
+        return Ok(since(with_advice(of_fleet, fleet.workers().is_empty(), status)));
     }
     if let Some(held) = held_back(&app.db, spec).await? {
         return Ok(since(held));

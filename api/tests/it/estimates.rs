@@ -78,6 +78,41 @@ async fn a_job_waits_for_the_instance_that_is_rented_for_it() {
 }
 
 #[tokio::test]
+async fn records_that_cannot_be_read_hide_no_job_and_an_autoscaler_that_runs_says_why_it_rents_nothing() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let registry = stack.queue.registry();
+    let term = registry.lead("test", 600_000).await.unwrap().unwrap();
+    stack.redis.ask::<u32>(&["HSET", "{stoke:registry}:machines", "m-9", "{"]);
+    stack.redis.ask::<u32>(&["HSET", "{stoke:registry}:autoscaler", "status", "{"]);
+    let id = stack.submit("hi").await;
+    let alone = waiting(&stack, &id, "unschedulable").await;
+    assert_eq!(alone["message"], "there are no workers; start one with `stoke worker run`");
+    let fleet = stack.json(stack.get("/v1/fleet")).await;
+    assert_eq!(fleet["machines"], json!([]), "{fleet}");
+
+    let notice = json!({"kind": "max_usd_per_hour", "text": "$5 of $5", "since_ms": 1});
+    let notices = vec![serde_json::from_value(notice).unwrap()];
+    let status = AutoscalerStatus { at_ms: now_ms(), notices, ..AutoscalerStatus::default() };
+    assert!(registry.put_autoscaler(term, &status).await.unwrap());
+    let held = until("the autoscaler says why", async || {
+        let waiting = stack.job(&id).await["waiting"].clone();
+        (waiting["message"] != alone["message"]).then_some(waiting)
+    })
+    .await;
+    assert_eq!(
+        (&held["reason"], &held["message"]),
+        (
+            &json!("unschedulable"),
+            &json!(
+                "there are no workers, and the autoscaler rents no instance: its limit of the cost per hour \
+                 (max_usd_per_hour) is reached"
+            )
+        )
+    );
+}
+
+#[tokio::test]
 async fn a_job_waits_behind_others_and_then_for_its_model() {
     let stack = Stack::start().await;
     stack.deploy_echo().await;
