@@ -6,6 +6,14 @@
 --- @include "lib/watchers"
 
 local known_tenants = {} -- tenants that this call has listed for the recovery sweep
+local dues = {} -- time, ID, ... of the jobs of this call that expire if they have not started or ended by then
+
+local function flush_dues()
+  if #dues > 0 then redis.call('ZADD', ROOT .. ':deadlines', unpack(dues)) end
+  dues = {}
+end
+
+at_end(false, flush_dues)
 
 local function create(new, now)
   local key, named, names = job_key(new.id), {}, {}
@@ -42,14 +50,20 @@ local function create(new, now)
     if entry ~= index then field, value = 'entry', entry end
     class = select(2, parts_of(new.lane))
   end
-  local size = RECORD_BYTES + #new.spec + #new.input
-  redis.call('HSET', key, 'state', state, 'lane', new.lane, 'spec', new.spec, 'input', new.input, 'ix', index, 'size',
-    size, unpack(new.fields))
+  local size, record = RECORD_BYTES + #new.spec + #new.input, {'state', state, 'lane', new.lane, 'spec', new.spec,
+    'input', new.input, 'ix', index}
+  local function set(name, of)
+    record[#record + 1] = name
+    record[#record + 1] = of
+  end
+  set('size', size)
+  for n = 1, #new.fields do record[#record + 1] = new.fields[n] end
+  if #names > 0 then set('opt', table.concat(names, ' ')) end
+  if field then set(field, value) end
+  if new.watcher then set('watch', watched_by('', new.watcher, new.watch_ms, now)) end
+  redis.call('HSET', key, unpack(record))
   count(ROOT .. ':bytes', 't:' .. new.tenant, size)
-  if field then redis.call('HSET', key, field, value) end
   if state == 'queued' and named.ckey then join_key_queue(new.id, new.lane, key_scope(new.tenant, named.ckey)) end
-  if new.watcher then redis.call('HSET', key, 'watch', watched_by('', new.watcher, new.watch_ms, now)) end
-  if #names > 0 then redis.call('HSET', key, 'opt', table.concat(names, ' ')) end
   count(ROOT .. ':open', 't:' .. new.tenant, 1)
   count(ROOT .. ':open', 'e:' .. new.tenant .. ':' .. new.endpoint, 1)
   if not known_tenants[new.tenant] then
@@ -57,7 +71,10 @@ local function create(new, now)
     redis.call('ZADD', ROOT .. ':tenants', 0, new.tenant)
   end
   local due = math.min(tonumber(named.deadline or math.huge), tonumber(named.start_by or math.huge))
-  if due < math.huge then redis.call('ZADD', ROOT .. ':deadlines', due, new.id) end
+  if due < math.huge then
+    dues[#dues + 1] = due
+    dues[#dues + 1] = new.id
+  end
   if named.retry_of then redis.call('ZREM', ROOT .. ':dead:' .. new.tenant, named.retry_of) end
   return class
 end

@@ -23,7 +23,8 @@ end
 -- entry of the requeued ones, or `k` if it is set aside for its concurrency key. Without `entry`, the lane's entry has
 -- the ID of `ix`. `run` is "<worker> <leased> <queued> <charged>" while running; a release may add a word only once the
 -- previous release reads it. `opt` names the fields that only some jobs have: deadline, start_by, keep, ckey, hook,
--- batch, retry_of, after. Only named fields are read, because looking up absent ones costs the most.
+-- batch, retry_of, after. A lease removes start_by. Only named fields are read, because looking up absent ones costs
+-- the most.
 local function load(id)
   local key = job_key(id)
   local core = redis.call('HMGET', key, 'state', 'lane', 'fence', 'attempt', 'run', 'entry', 'watch', 'opt', 'deps')

@@ -5,20 +5,38 @@
 
 -- By priority: a job that has waited longer counts as started late.
 local LATE_MS = {['0'] = 30000, ['1'] = 300000, ['2'] = 3600000}
+local started = {} -- IDs of the jobs of this call that had to start by some time, and have no deadline
+local bounded = {} -- deadline, ID, ... of those that have one
+
+-- From its start on, only its deadline ends a job.
+local function flush_started()
+  if #started > 0 then redis.call('ZREM', ROOT .. ':deadlines', unpack(started)) end
+  if #bounded > 0 then redis.call('ZADD', ROOT .. ':deadlines', unpack(bounded)) end
+  started, bounded = {}, {}
+end
+
+at_end(false, flush_started)
+
+-- The names in `opt` without `start_by`, nil if there is no other.
+local function without_start_by(opt)
+  local names = string.gsub(' ' .. opt .. ' ', ' start_by ', ' ')
+  return string.match(names, '^ (.*%S) $')
+end
 
 -- Leases one job. An entry whose record is gone or points elsewhere is skipped, but still removed. Returns whether the
 -- job was leased, and whether its entry stays because the worker has no capacity left.
 local function take(entry, id, lane, tenant, charged)
   local key = job_key(id)
-  local job = redis.call('HMGET', key, 'state', 'ix', 'spec', 'input', 'attempt', 'fence', 'watch', 'opt', 'entry')
+  local job = redis.call('HMGET', key, 'state', 'ix', 'spec', 'input', 'attempt', 'fence', 'watch', 'opt', 'entry',
+    'start_by')
   if job[1] ~= 'queued' or (job[9] or job[2]) ~= entry then return false end
   if not job[3] or not job[4] then error('its spec or its input is missing', 0) end
   local part = math.ceil(SLOT / math.max(1, tonumber(string.match(job[3], '^{"share":(%d+)') or 1)))
   if not may_lease(part) then return false, true end
-  local concurrency_key, start_by, deadline, hook, batch
-  if job[8] then
-    concurrency_key, start_by, deadline, hook, batch =
-      unpack(redis.call('HMGET', key, 'ckey', 'start_by', 'deadline', 'hook', 'batch'))
+  local start_by, concurrency_key, deadline, hook, batch = job[8] and job[10]
+  -- Almost every job has a `start_by`, and most have nothing else.
+  if job[8] and job[8] ~= 'start_by' then
+    concurrency_key, deadline, hook, batch = unpack(redis.call('HMGET', key, 'ckey', 'deadline', 'hook', 'batch'))
   end
   touch(id, 'queued', lane, concurrency_key)
   -- A job past its time is skipped. The next run of `expire` ends it.
@@ -34,19 +52,23 @@ local function take(entry, id, lane, tenant, charged)
   end
   local attempt, fence = (tonumber(job[5]) or 0) + 1, (fence_counter(job[6]) + 1) .. '.' .. nonce
   local queued = math.max(0, now - tonumber(string.match(entry, '%d+')))
-  redis.call('HSET', key, 'state', 'running', 'attempt', attempt, 'fence', fence, 'run',
+  local record = {'state', 'running', 'attempt', attempt, 'fence', fence, 'run',
     -- Exactly four words: the previous release cannot read a job with a fifth one.
-    worker .. ' ' .. text(now) .. ' ' .. text(queued) .. ' ' .. charged)
-  note_lease(id, part)
-  if job[9] then redis.call('HDEL', key, 'entry') end
+    worker .. ' ' .. text(now) .. ' ' .. text(queued) .. ' ' .. charged}
+  local gone = {job[9] and 'entry' or nil}
   if start_by then
-    redis.call('HDEL', key, 'start_by')
-    if deadline then
-      redis.call('ZADD', ROOT .. ':deadlines', deadline, id)
+    gone[#gone + 1] = 'start_by'
+    local rest = without_start_by(job[8] or '')
+    if rest then
+      record[#record + 1] = 'opt'
+      record[#record + 1] = rest
     else
-      redis.call('ZREM', ROOT .. ':deadlines', id)
+      gone[#gone + 1] = 'opt'
     end
   end
+  redis.call('HSET', key, unpack(record))
+  note_lease(id, part)
+  if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
   if hook then notify_webhook({id = id, hook = hook, tenant = tenant}, 'job.started', attempt, now) end
   if batch then count(batch_key(batch), 'running', 1) end
   notify_watchers(id, job[7], now)
@@ -54,6 +76,12 @@ local function take(entry, id, lane, tenant, charged)
   if attempt == 1 then
     grow('s:' .. lane, 1)
     if queued > LATE_MS[string.sub(lane, 1, 1)] then grow('l:' .. lane, 1) end
+  end
+  if start_by and deadline then
+    bounded[#bounded + 1] = deadline
+    bounded[#bounded + 1] = id
+  elseif start_by then
+    started[#started + 1] = id
   end
   leases[#leases + 1] = expiry
   leases[#leases + 1] = id
