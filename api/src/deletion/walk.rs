@@ -1,11 +1,10 @@
 //! The open jobs, schedules and batches of a tenant that use a resource.
 
 use serde::Deserialize;
+use stokehold_queue::JobId;
 use stokehold_queue::batches::{Batch, BatchState, Source};
 use stokehold_queue::job::JobSpec;
-use stokehold_queue::queue::LimitScope;
 use stokehold_queue::schedules::Schedule;
-use stokehold_queue::{JobId, Queue};
 
 use super::{Error, Subject};
 use crate::database::Database;
@@ -24,21 +23,21 @@ pub(super) struct JobUse {
     pub(super) has_steps: bool,
 }
 
-/// A walk over the open jobs of a tenant, newest first. It ends when as many open jobs were read as there were at its
-/// beginning, so that it is short for a tenant whose jobs have ended.
+/// A walk over the jobs of a tenant that are open at its beginning, newest first. It ends when it has read as many, so
+/// that it is short for a tenant whose jobs have ended.
 pub(super) struct JobWalk<'a> {
     db: &'a Database,
     tenant: &'a str,
     subject: &'a Subject,
     left: u64,
-    before: Option<String>,
+    before: String,
 }
 
 impl<'a> JobWalk<'a> {
     pub(super) async fn new(db: &'a Database, tenant: &'a str, subject: &'a Subject) -> Result<Self, Error> {
-        let scope = LimitScope::Tenant(tenant.to_owned());
-        let (_, usage) = db.ask("count open jobs", db.queue.usage(&scope)).await?;
-        Ok(Self { db, tenant, subject, left: usage.open, before: None })
+        let start = db.ask("count open jobs", db.home(tenant).await?.begin_open_jobs(tenant)).await?;
+        let (left, before) = start.map_or_else(Default::default, |start| (start.jobs, start.from));
+        Ok(Self { db, tenant, subject, left, before })
     }
 
     /// The next jobs that use the resource; `None` at the end.
@@ -47,10 +46,10 @@ impl<'a> JobWalk<'a> {
             return Ok(None);
         }
         let home = self.db.home(self.tenant).await?;
-        let page = self.db.ask("read open jobs", home.open_jobs(self.tenant, self.before.as_deref())).await?;
+        let page = self.db.ask("read open jobs", home.open_jobs(self.tenant, &self.before)).await?;
         self.left = self.left.saturating_sub(page.jobs.len() as u64);
         match page.next {
-            Some(next) => self.before = Some(next),
+            Some(next) => self.before = next,
             None => self.left = 0,
         }
         let used = |(id, spec): (JobId, JobSpec)| {
@@ -109,7 +108,10 @@ fn submits_to(schedule: &Schedule, subject: &Subject) -> bool {
     }
     match subject {
         Subject::Versions { endpoint, numbers, is_whole } => {
-            let Ok(submits) = serde_json::from_str::<Submits>(schedule.job.get()) else { return false };
+            let submits = serde_json::from_str::<Submits>(schedule.job.get()).inspect_err(|error| {
+                tracing::error!(schedule.id, %error, "the job of a schedule cannot be read; it counts as no dependent");
+            });
+            let Ok(submits) = submits else { return false };
             let is_one = *is_whole || submits.version.is_some_and(|version| numbers.contains(&version));
             submits.endpoint == *endpoint && is_one
         }

@@ -38,7 +38,7 @@ pub use config::RedisConfig;
 pub use health::Health;
 pub use holdings::Holding;
 pub(crate) use lists::index_entry;
-pub use open_jobs::OpenJobs;
+pub use open_jobs::{OpenJobs, OpenJobsStart};
 
 /// The queue in Redis. Clones share one connection.
 #[derive(Clone)]

@@ -7,6 +7,7 @@ use super::{RedisQueue, index_entry};
 use crate::error::Error;
 use crate::id::JobId;
 use crate::job::{JobSpec, JobState};
+use crate::limit_scope::LimitScope;
 use crate::stored_spec;
 
 /// Number of records that one step reads.
@@ -21,14 +22,47 @@ pub struct OpenJobs {
     pub next: Option<String>,
 }
 
+/// The beginning of a walk: the jobs that were open at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenJobsStart {
+    /// Number of open jobs.
+    pub jobs: u64,
+    /// Where the first step begins: behind the newest job of that moment. Later jobs are not among `jobs`, so a walk
+    /// that counted them would end before the oldest ones.
+    pub from: String,
+}
+
 impl RedisQueue {
-    /// The next step of a walk over a tenant's open jobs; `before` comes from the step before it.
+    /// Begins a walk over a tenant's open jobs; `None` if it has no job.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
-    pub async fn open_jobs(&self, tenant: &str, before: Option<&str>) -> Result<OpenJobs, Error> {
+    pub async fn begin_open_jobs(&self, tenant: &str) -> Result<Option<OpenJobsStart>, Error> {
+        let step = "count open jobs";
+        let scope = LimitScope::Tenant(tenant.to_owned());
+        let (jobs, newest): (Option<u64>, StreamRangeReply) = redis::pipe()
+            .atomic()
+            .hget(self.keys.open(), scope.to_string())
+            .xrevrange_count(self.keys.index(tenant), "+", "-", 1)
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis(step))?;
+        let Some(newest) = newest.ids.first() else { return Ok(None) };
+        let corrupt = || Error::Corrupt { key: self.keys.index(tenant), why: format!("the entry {:?}", newest.id) };
+        let (ms, sequence) = newest.id.split_once('-').ok_or_else(corrupt)?;
+        let sequence: u64 = sequence.parse().map_err(|_| corrupt())?;
+        // Steps exclude the entry that they begin at.
+        let from = format!("{ms}-{}", sequence.saturating_add(1));
+        Ok(Some(OpenJobsStart { jobs: jobs.unwrap_or(0), from }))
+    }
+
+    /// The next step of a walk over a tenant's open jobs; `before` comes from its beginning or the step before it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn open_jobs(&self, tenant: &str, before: &str) -> Result<OpenJobs, Error> {
         let (mut redis, step) = (self.connection.long(), "read open jobs");
-        let from = before.map_or_else(|| "+".to_owned(), |before| format!("({before}"));
+        let from = format!("({before}");
         let page: StreamRangeReply =
             redis.xrevrange_count(self.keys.index(tenant), from, "-", STEP).await.map_err(Error::redis(step))?;
         let ids: Vec<JobId> = page.ids.iter().filter_map(index_entry).map(|(_, id)| id).collect();
@@ -40,7 +74,14 @@ impl RedisQueue {
         let open = |(id, row): (JobId, Option<[Option<String>; 3]>)| {
             let [Some(state), Some(lane), Some(spec)] = row? else { return None };
             let is_open = JobState::from_word(&state).is_some_and(|state| !state.is_terminal());
-            is_open.then(|| Some((id, stored_spec::decode(&lane, &spec).ok()?))).flatten()
+            if !is_open {
+                return None;
+            }
+            let spec = stored_spec::decode(&lane, &spec);
+            let spec = spec.inspect_err(|error| {
+                tracing::error!(job.id = %id, %error, "the spec of an open job cannot be read; it is left out");
+            });
+            Some((id, spec.ok()?))
         };
         let jobs = ids.into_iter().zip(rows).filter_map(open).collect();
         let next = page.ids.last().filter(|_| page.ids.len() == STEP).map(|entry| entry.id.clone());

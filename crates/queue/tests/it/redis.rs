@@ -3,6 +3,7 @@
 mod boot_checks;
 mod lane_places;
 mod leftovers;
+mod open_jobs;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
