@@ -1,6 +1,6 @@
 //! What depends on a resource.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stokehold_queue::endpoint::EndpointVersion;
 
@@ -48,11 +48,12 @@ pub(crate) async fn find(db: &Database, tenant: &str, subject: &Subject) -> Resu
         if !is_whole {
             routed(db, tenant, endpoint, numbers, &mut found).await?;
         }
-        for other in db.ask("list endpoints", db.registry.endpoints(tenant)).await? {
-            if other.name != *endpoint && has_step(&other, endpoint, numbers, *is_whole) {
-                found.add(DependentKind::Endpoint, other.name);
-            }
-        }
+        let served = db.ask("list endpoints", db.registry.served(tenant)).await?;
+        let others = served.iter().filter(|other| other.name != *endpoint);
+        let stepped = others.filter(|other| has_step(other, endpoint, numbers, *is_whole));
+        // An endpoint counts once, although a canary of it may have the step, too.
+        let names: BTreeSet<&str> = stepped.map(|other| other.name.as_str()).collect();
+        names.into_iter().for_each(|name| found.add(DependentKind::Endpoint, name));
     }
     let mut walk = JobWalk::new(db, tenant, subject).await?;
     while let Some(uses) = walk.next().await? {

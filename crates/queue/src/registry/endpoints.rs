@@ -334,6 +334,18 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn endpoints(&self, tenant: &str) -> Result<Vec<EndpointVersion>, Error> {
+        self.pointed_to(tenant, |traffic| vec![traffic.current]).await
+    }
+
+    /// The versions of every endpoint that receive new jobs, by name.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn served(&self, tenant: &str) -> Result<Vec<EndpointVersion>, Error> {
+        self.pointed_to(tenant, |traffic| traffic.parts().map(|(version, _)| version).collect()).await
+    }
+
+    async fn pointed_to(&self, tenant: &str, of: impl Fn(&Traffic) -> Vec<u32>) -> Result<Vec<EndpointVersion>, Error> {
         let mut redis = self.connection.redis();
         let current: HashMap<String, String> =
             redis.hgetall(self.keys.endpoints(tenant)).await.map_err(Error::redis("list endpoints"))?;
@@ -343,7 +355,9 @@ impl Registry {
         let mut pipe = redis::pipe();
         for (name, pointer) in current.iter().take(LIST_MAX) {
             match parsed(pointer) {
-                Ok(traffic) => drop(pipe.hget(self.keys.versions(tenant, name), traffic.current)),
+                Ok(traffic) => of(&traffic)
+                    .into_iter()
+                    .for_each(|version| drop(pipe.hget(self.keys.versions(tenant, name), version))),
                 Err(error) => {
                     tracing::error!(endpoint = name, %error, "an endpoint cannot be read; leaving it out of a list")
                 }
@@ -355,7 +369,7 @@ impl Registry {
         let texts: Vec<Option<String>> = pipe.query_async(&mut redis).await.map_err(Error::redis("list endpoints"))?;
         let mut endpoints: Vec<EndpointVersion> =
             texts.iter().flatten().filter_map(|text| readable("list endpoints", text)).collect();
-        endpoints.sort_by(|a, b| a.name.cmp(&b.name));
+        endpoints.sort_by(|a, b| (&a.name, a.version).cmp(&(&b.name, b.version)));
         Ok(endpoints)
     }
 }

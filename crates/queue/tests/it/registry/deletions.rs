@@ -23,6 +23,21 @@ async fn deploy(registry: &Registry, name: &str, spec: EndpointSpec) {
     assert!(matches!(deployed, Deployed::Done { is_new: true, .. }), "{deployed:?}");
 }
 
+#[tokio::test]
+async fn an_endpoint_serves_its_current_version_and_its_canary() {
+    let (server, _dir) = server(&[]);
+    let registry = queue(&server, Clock::Own).await.registry();
+    for (entry, percent) in [("one", 100), ("two", 100), ("three", 10)] {
+        registry.deploy("t", "echo", spec("aa", "ww", entry), percent).await.unwrap();
+    }
+    deploy(&registry, "ask", spec("aa", "ww", "one")).await;
+    let served = registry.served("t").await.unwrap();
+    let served: Vec<(&str, u32)> = served.iter().map(|version| (version.name.as_str(), version.version)).collect();
+    assert_eq!(served, [("ask", 1), ("echo", 2), ("echo", 3)]);
+    let current = registry.endpoints("t").await.unwrap();
+    assert_eq!(current.iter().map(|version| version.version).collect::<Vec<_>>(), [1, 2]);
+}
+
 async fn undeploy(registry: &Registry, name: &str, version: Option<u32>) -> (Deletion, Vec<String>) {
     match registry.undeploy("t", name, version).await.unwrap() {
         Undeployed::Done(deletion, objects) => (deletion, objects),
