@@ -21,6 +21,7 @@ mod jobs;
 mod maintenance;
 mod metrics;
 mod names;
+mod object_keys;
 pub mod openapi;
 mod pipelines;
 mod problems;

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Error;
 use crate::database::Database;
-use crate::endpoints::{packages, weights};
+use crate::object_keys::{package_key, weights_key};
 
 /// Objects that one claim covers.
 const CLAIM_MAX: usize = 100;
@@ -46,7 +46,7 @@ async fn sweep_some(db: &Database, objects: &Objects, tenant: &str, orphans: &[S
         return Ok(0);
     }
     failpoint::reach("deletion.claimed").await;
-    let named = db.registry.named_objects(tenant, |_, _| true).await?;
+    let named = db.registry.named_objects(tenant).await?;
     let keys: Vec<String> = claim
         .objects
         .iter()
@@ -78,10 +78,8 @@ pub(crate) async fn size_of(objects: &Objects, keys: &[String]) -> Result<u64, E
 
 /// Size of the objects that only the versions for which `goes` holds name, bytes.
 pub(crate) async fn size_without(db: &Database, tenant: &str, goes: impl Fn(&str, u32) -> bool) -> Result<u64, Error> {
-    let stays = db.registry.named_objects(tenant, |name, version| !goes(name, version)).await?;
-    let goes = db.registry.named_objects(tenant, &goes).await?;
-    let alone = goes.into_iter().filter(|(object, _)| !stays.contains_key(object)).map(|(_, bytes)| bytes);
-    Ok(alone.fold(0, u64::saturating_add))
+    let alone = db.registry.named_only_by(tenant, goes).await?;
+    Ok(alone.into_values().fold(0, u64::saturating_add))
 }
 
 /// Returns whether an object of this size is stored, and defers its deletion for an hour: the caller is about to deploy
@@ -120,8 +118,8 @@ pub(crate) async fn wait(attempts: usize) -> Result<(), Error> {
 /// The key of an object in the store; `None` for a kind of a newer release.
 fn key_of(tenant: &str, object: &str) -> Option<String> {
     match object.split_once('/')? {
-        ("packages", sha256) => Some(packages::key(tenant, sha256)),
-        ("weights", sha256) => Some(weights::key(tenant, sha256)),
+        ("packages", sha256) => Some(package_key(tenant, sha256)),
+        ("weights", sha256) => Some(weights_key(tenant, sha256)),
         _ => None,
     }
 }

@@ -10,6 +10,7 @@ use super::options::{DeployRequest, VersionView};
 use super::{packages, request, traffic, weights};
 use crate::deletion;
 use crate::error::{Code, Problem, ProblemBody};
+use crate::object_keys::package_key;
 use crate::secrets::routes as secrets;
 use crate::server::json::Json;
 use crate::state::App;
@@ -101,7 +102,7 @@ async fn stored(app: &App, tenant: &str, name: &str, spec: &EndpointSpec, percen
 
 /// Checks that the package and the uploaded weights of a version are stored.
 async fn check_stored(app: &App, tenant: &str, spec: &EndpointSpec) -> Result<(), Problem> {
-    let package = app.objects.head(&packages::key(tenant, &spec.package_sha256)).await?;
+    let package = app.objects.head(&package_key(tenant, &spec.package_sha256)).await?;
     if package.is_none_or(|package| package.size_bytes != spec.package_size_bytes) {
         return Err(Problem::new(
             Code::PackageMissing,

@@ -16,6 +16,7 @@ use crate::database::Database;
 use crate::deletion::objects::is_stored;
 use crate::error::{Problem, ProblemBody};
 use crate::names;
+use crate::object_keys::package_key;
 use crate::server::json::Json;
 use crate::tenants::auth::{Caller, EndpointsWrite};
 use crate::tenants::storage::Storage;
@@ -62,7 +63,7 @@ pub(crate) async fn create(
     Json(request): Json<PackageRequest>,
 ) -> Result<JsonAnswer<PackageReply>, Problem> {
     check(&config, &request.sha256, request.size_bytes, "/sha256", "/size_bytes")?;
-    let key = key(&caller.tenant, &request.sha256);
+    let key = package_key(&caller.tenant, &request.sha256);
     let object = format!("packages/{}", request.sha256);
     if is_stored(&db, &objects, &caller.tenant, &object, request.size_bytes).await? {
         return Ok(JsonAnswer(PackageReply { exists: true, upload_url: None, headers: BTreeMap::new() }));
@@ -76,11 +77,6 @@ pub(crate) async fn create(
     };
     let put = objects.presign_put(&key, announced, URL_TTL).await?;
     Ok(JsonAnswer(PackageReply { exists: false, upload_url: Some(put.url), headers: put.headers }))
-}
-
-/// Object key of a package. It is below its tenant, so that a hash does not reveal the packages of other tenants.
-pub(crate) fn key(tenant: &str, sha256: &str) -> String {
-    format!("packages/{tenant}/{sha256}.tar.gz")
 }
 
 /// Checks a package's hash and size; the last two parameters are the names of the fields.

@@ -17,6 +17,7 @@ use crate::database::Database;
 use crate::deletion::objects::is_stored;
 use crate::error::{Code, Problem, ProblemBody};
 use crate::names;
+use crate::object_keys::weights_key;
 use crate::server::json::Json;
 use crate::server::query::Params;
 use crate::tenants::auth::{Caller, EndpointsWrite};
@@ -105,7 +106,7 @@ pub(crate) async fn create(
         );
         return Err(Problem::field("/size_bytes", message));
     }
-    let key = key(&caller.tenant, &sha256);
+    let key = weights_key(&caller.tenant, &sha256);
     if is_stored(&db, &objects, &caller.tenant, &format!("weights/{sha256}"), size_bytes).await? {
         return Ok(JsonAnswer(WeightsReply { exists: true, upload_url: None, headers: BTreeMap::new() }));
     }
@@ -189,7 +190,7 @@ pub(crate) fn check(config: &Config, weights: &[Weight]) -> Result<(), Problem> 
 /// Checks that weights declared as uploaded exist.
 pub(crate) async fn check_uploaded(objects: &Objects, tenant: &str, weights: &[Weight]) -> Result<(), Problem> {
     for weight in weights.iter().filter(|weight| weight.url.is_none()) {
-        let found = objects.head(&key(tenant, &weight.sha256)).await?;
+        let found = objects.head(&weights_key(tenant, &weight.sha256)).await?;
         if found.is_none_or(|found| found.size_bytes != weight.size_bytes) {
             let detail = format!(
                 "{} was not uploaded; POST /v1/weights returns the address to PUT it to, then deploy again",
@@ -211,7 +212,7 @@ pub(crate) async fn urls(
     let mut urls = Vec::with_capacity(weights.len());
     for weight in weights {
         urls.push(match &weight.url {
-            None => objects.presign_get(&key(tenant, &weight.sha256), URL_TTL).await?,
+            None => objects.presign_get(&weights_key(tenant, &weight.sha256), URL_TTL).await?,
             Some(url) if url.starts_with("s3://") => {
                 let (bucket, key) = in_bucket(config, url, "url")?;
                 objects.presign_get_of(&bucket, &key, URL_TTL).await?
@@ -220,12 +221,6 @@ pub(crate) async fn urls(
         });
     }
     Ok(urls)
-}
-
-/// Object key of uploaded weights. It is below their tenant, so that a hash does not reveal the weights of other
-/// tenants.
-pub(crate) fn key(tenant: &str, sha256: &str) -> String {
-    format!("weights/{tenant}/{sha256}")
 }
 
 /// Returns bucket and key, if the operator allows weights from there: this API's credentials may read more than a

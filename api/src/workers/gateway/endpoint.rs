@@ -4,8 +4,9 @@ use stokehold_queue::gateway::{ModelRef, RunnerSpec};
 
 use super::URL_TTL;
 use super::extend::unknown;
-use crate::endpoints::{packages, weights};
+use crate::endpoints::weights;
 use crate::error::{Code, Problem};
+use crate::object_keys::package_key;
 use crate::server::path::Path;
 use crate::state::App;
 use crate::tenants::auth::JoinedWorker;
@@ -43,7 +44,7 @@ pub(super) async fn endpoint(
         .db
         .ask("read the GPU memory that a version needs", app.db.registry.needs(&tenant, &name, version.version))
         .await?;
-    let key = packages::key(&tenant, &version.spec.package_sha256);
+    let key = package_key(&tenant, &version.spec.package_sha256);
     let package_url = app.objects.presign_get(&key, URL_TTL).await?;
     let weight_urls = weights::urls(&app.objects, &app.config, &tenant, &version.spec.weights).await?;
     Ok(Json(RunnerSpec { version, package_url, weight_urls, needs_mib }))

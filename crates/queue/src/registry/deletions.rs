@@ -80,28 +80,48 @@ impl Registry {
         Ok(swept.unwrap_or(0))
     }
 
-    /// The objects that a tenant's versions name, and their sizes in bytes. Only versions for which `counts` holds, by
-    /// the name of the endpoint and the number, are considered.
+    /// The objects that a tenant's versions name, and their sizes in bytes.
     ///
     /// # Errors
     /// [`Error::Unavailable`]; [`Error::Corrupt`] if a version cannot be read, because it may name any object.
-    pub async fn named_objects(
+    pub async fn named_objects(&self, tenant: &str) -> Result<BTreeMap<String, u64>, Error> {
+        let mut found = BTreeMap::new();
+        self.read_named(tenant, |_, _, named| found.extend(named)).await?;
+        Ok(found)
+    }
+
+    /// Like [`Registry::named_objects`], but only the objects that no version names except those for which `goes`
+    /// holds, by the name of the endpoint and the number.
+    ///
+    /// # Errors
+    /// See [`Registry::named_objects`].
+    pub async fn named_only_by(
         &self,
         tenant: &str,
-        counts: impl Fn(&str, u32) -> bool,
+        goes: impl Fn(&str, u32) -> bool,
     ) -> Result<BTreeMap<String, u64>, Error> {
-        let (step, mut found) = ("read which objects versions name", BTreeMap::new());
+        let (mut gone, mut staying) = (BTreeMap::new(), BTreeMap::new());
+        let read = |name: &str, version, named| {
+            let group = if goes(name, version) { &mut gone } else { &mut staying };
+            group.extend(named);
+        };
+        self.read_named(tenant, read).await?;
+        gone.retain(|object, _| !staying.contains_key(object));
+        Ok(gone)
+    }
+
+    /// Passes the name of the endpoint, the number and the named objects of every version to `read`.
+    async fn read_named(&self, tenant: &str, mut read: impl FnMut(&str, u32, Vec<(String, u64)>)) -> Result<(), Error> {
+        let step = "read which objects versions name";
         let read = |name: &str, text: &str| {
             let named: Named = from_json(step, text)?;
-            if counts(name, named.version) {
-                found.insert(format!("packages/{}", named.package_sha256), named.package_size_bytes);
-                let uploaded = named.weights.into_iter().filter(|weight| weight.url.is_none());
-                found.extend(uploaded.map(|weight| (format!("weights/{}", weight.sha256), weight.size_bytes)));
-            }
+            let package = (format!("packages/{}", named.package_sha256), named.package_size_bytes);
+            let uploaded = named.weights.into_iter().filter(|weight| weight.url.is_none());
+            let weights = uploaded.map(|weight| (format!("weights/{}", weight.sha256), weight.size_bytes));
+            read(name, named.version, std::iter::once(package).chain(weights).collect());
             Ok(())
         };
-        self.read_versions(tenant, step, read).await?;
-        Ok(found)
+        self.read_versions(tenant, step, read).await
     }
 
     /// The orphans that are due, the oldest first, by tenant; at most 1,000.

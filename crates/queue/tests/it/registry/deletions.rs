@@ -52,9 +52,11 @@ async fn the_objects_of_a_deleted_version_are_noted_and_those_of_the_others_are_
     for (package, weights) in [("aa", "ww"), ("bb", "ww"), ("bb", "xx")] {
         deploy(&registry, "echo", spec(package, weights, weights)).await;
     }
-    let all = registry.named_objects("t", |_, _| true).await.unwrap();
+    let all = registry.named_objects("t").await.unwrap();
     let sizes = [("packages/aa", 10), ("packages/bb", 10), ("weights/ww", 100), ("weights/xx", 100)];
     assert_eq!(all.iter().map(|(object, bytes)| (object.as_str(), *bytes)).collect::<Vec<_>>(), sizes);
+    let alone = registry.named_only_by("t", |name, version| name == "echo" && version < 3).await.unwrap();
+    assert_eq!(alone.into_keys().collect::<Vec<_>>(), ["packages/aa", "weights/ww"], "the third one names bb");
     registry.learn("t", "echo", 1, "RTX 4090", 5).await.unwrap();
     registry.learn("t", "echo", 2, "RTX 4090", 6).await.unwrap();
     registry.set_floor("t", "echo", 1, 1).await.unwrap();
@@ -62,7 +64,7 @@ async fn the_objects_of_a_deleted_version_are_noted_and_those_of_the_others_are_
     let (deletion, objects) = undeploy(&registry, "echo", Some(1)).await;
     assert_eq!((deletion.versions.as_slice(), deletion.is_whole, objects.len()), ([1].as_slice(), false, 2));
     assert_eq!(registry.orphans(now_ms() + 1).await.unwrap()["t"], ["packages/aa", "weights/ww"]);
-    let left = registry.named_objects("t", |_, _| true).await.unwrap();
+    let left = registry.named_objects("t").await.unwrap();
     assert!(!left.contains_key("packages/aa") && left.contains_key("weights/ww"));
     assert_eq!(registry.all_needs("t", "echo").await.unwrap().into_keys().map(|(n, _)| n).collect::<Vec<_>>(), [2]);
     assert!(registry.floors().await.unwrap().is_empty(), "it must not stay loaded");
