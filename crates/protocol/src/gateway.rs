@@ -27,8 +27,8 @@ pub use lease::{LeaseReply, LeaseRequest, LeasedJob};
 pub use offer::{GpuCapability, ModelRef, Offer, WarmModel};
 pub use secrets::{Secrets, SecretsReply, SecretsRequest};
 pub use status::{
-    GpuHealth, GpuReading, HostStatus, LearnedNeed, ModelOnGpu, ModelState, ModelStatus, StartPhase, StartingJob,
-    WorkerStatus,
+    GpuHealth, GpuReading, HostStatus, LearnedNeed, ModelOnGpu, ModelState, ModelStatus, STARTING_MAX, StartPhase,
+    StartingJob, WorkerStatus,
 };
 
 /// The version of this protocol. `join` refuses a worker with another version.

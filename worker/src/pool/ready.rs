@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use stokehold_protocol::gateway::LeaseRef;
+use stokehold_protocol::gateway::{LeaseRef, StartPhase};
 use stokehold_protocol::job::{ErrorCode, JobError};
 use stokehold_vram::Claim;
 use tokio::sync::{Notify, oneshot};
@@ -127,6 +127,9 @@ impl Pool {
             false => Some(self.fetch_for(model, lease).await.map_err(NotReady::Job)?),
         };
         loop {
+            if model.need().vram.is_of_gpu() {
+                self.enters(model, StartPhase::Gpu);
+            }
             let room = self.make_room(model, claim.take()).await;
             // An additional model must not displace jobs of other versions.
             let reservation = room.inspect_err(|_| {

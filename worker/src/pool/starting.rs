@@ -5,15 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use stokehold_protocol::gateway::{StartPhase, StartingJob};
+use stokehold_protocol::gateway::{STARTING_MAX, StartPhase, StartingJob};
 use stokehold_protocol::id::JobId;
 use tokio::sync::Notify;
 
 use super::Pool;
 use super::model::{Model, ModelGuard};
-
-/// Maximum number of jobs in a heartbeat. A worker has as many slots as it can run; more jobs wait behind those.
-const REPORTED_MAX: usize = 100;
 
 /// The jobs that wait for a model, by id.
 #[derive(Default)]
@@ -54,7 +51,7 @@ impl Pool {
             let phase_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
             Some(StartingJob { job_id, phase, phase_ms })
         };
-        jobs.into_iter().filter_map(phase).take(REPORTED_MAX).collect()
+        jobs.into_iter().filter_map(phase).take(STARTING_MAX).collect()
     }
 
     /// Completes when the phase of a waiting job has changed since the last call.

@@ -149,23 +149,26 @@ pub(crate) fn starting(phase: StartPhase, phase_ms: u64, usual: Option<UsualStar
     let environment_ms = usual.and_then(|usual| usual.environment_ms);
     let weights_ms = usual.and_then(|usual| usual.weights_ms);
     let load_ms = usual.map(|usual| usual.load_ms);
-    let (usual_ms, next_ms) = match phase {
-        StartPhase::Environment => (environment_ms, weights_ms.unwrap_or(0) + load_ms.unwrap_or(0)),
-        StartPhase::Weights => (weights_ms, load_ms.unwrap_or(0)),
-        StartPhase::Loading => (load_ms, 0),
+    let (reason, doing, usual_ms, next_ms): (fn(String) -> Waiting, _, _, _) = match phase {
+        StartPhase::Environment => {
+            let next_ms = weights_ms.unwrap_or(0) + load_ms.unwrap_or(0);
+            (Waiting::Environment, "building the environment", environment_ms, next_ms)
+        }
+        StartPhase::Weights => (Waiting::Loading, "downloading the weights", weights_ms, load_ms.unwrap_or(0)),
+        // When the jobs on the GPU end is not known.
+        StartPhase::Gpu => {
+            let waiting = Waiting::Busy("its worker waits for room on a GPU".to_owned());
+            return Explanation { phase_s: Some(phase_ms / 1_000), ..waiting.into() };
+        }
+        StartPhase::Loading => (Waiting::Loading, "loading the model", load_ms, 0),
     };
     // Times are medians, so the estimate would be wrong for every second job without some slack.
     let is_late = usual_ms.is_some_and(|usual_ms| phase_ms > usual_ms.saturating_add(usual_ms / 2).max(1_000));
     let late = if is_late { LATE } else { "" };
-    let waiting = match phase {
-        StartPhase::Environment => Waiting::Environment(format!("building the environment{late}")),
-        StartPhase::Weights => Waiting::Loading(format!("downloading the weights{late}")),
-        StartPhase::Loading => Waiting::Loading(format!("loading the model{late}")),
-    };
     let is_known = usual_ms.is_some() || phase_ms < FIRST_START_MS;
     let left_ms = usual_ms.unwrap_or(FIRST_START_MS).saturating_sub(phase_ms) + next_ms;
     Explanation {
-        waiting,
+        waiting: reason(format!("{doing}{late}")),
         estimate_s: (is_known && !is_late).then(|| whole_s(float(left_ms))),
         ahead: None,
         phase_s: Some(phase_ms / 1_000),

@@ -1,6 +1,6 @@
 use axum::Json as JsonAnswer;
 use axum::extract::State;
-use stokehold_queue::gateway::{ExtendAnswer, ExtendReply, ExtendRequest, LeaseRef, WorkerStatus};
+use stokehold_queue::gateway::{ExtendAnswer, ExtendReply, ExtendRequest, LeaseRef, STARTING_MAX, WorkerStatus};
 use stokehold_queue::queue::LEASES_MAX;
 use stokehold_queue::{Queue, WorkerRecord, now_ms};
 
@@ -23,7 +23,6 @@ const BESIDE_RUN_MS: u64 = 2 * 3_600_000;
 const LOADED_MAX: usize = 1_000;
 const GPUS_MAX: usize = 64;
 const LEARNED_MAX: usize = 100;
-const STARTING_MAX: usize = 100;
 
 /// `extend`: the heartbeat.
 pub(super) async fn extend(

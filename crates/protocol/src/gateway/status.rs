@@ -34,6 +34,10 @@ pub struct WorkerStatus {
     pub learned: Vec<LearnedNeed>,
 }
 
+/// Maximum number of starting jobs in a heartbeat. A worker has as many slots as it can run; more jobs wait behind
+/// those.
+pub const STARTING_MAX: usize = 100;
+
 /// A leased job that waits for its model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartingJob {
@@ -45,7 +49,7 @@ pub struct StartingJob {
     pub phase_ms: u64,
 }
 
-/// A phase in the start of a model, in order.
+/// A phase in the start of a model, in order. A model without weights waits for a GPU first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StartPhase {
@@ -53,6 +57,8 @@ pub enum StartPhase {
     Environment,
     /// The environment is ready, and weights are still downloaded.
     Weights,
+    /// The model waits for room on a GPU. Gateways of the previous release ignore it.
+    Gpu,
     /// The runner starts, loads the model and warms it up.
     Loading,
 }

@@ -132,6 +132,7 @@ fn a_leased_job_waits_for_the_rest_of_its_start() {
             ("environment", "building the environment; this takes longer than usual", None),
         ),
         (StartPhase::Weights, 1_000, ("loading", "downloading the weights", Some(12))),
+        (StartPhase::Gpu, 90_000, ("busy", "its worker waits for room on a GPU", None)),
         (StartPhase::Loading, 2_500, ("loading", "loading the model", Some(6))),
         (StartPhase::Loading, 8_000, ("loading", "loading the model", Some(1))),
         (StartPhase::Loading, 20_000, ("loading", "loading the model; this takes longer than usual", None)),
