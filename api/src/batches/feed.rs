@@ -127,7 +127,8 @@ fn job(batch: &Batch, line: u64, item: Item, target: &Target, retry_of: Option<J
         max_attempts: spec.max_attempts.unwrap_or(defaults.max_attempts),
         metadata: item.metadata,
         files: inputs::files_of(item.input.get()),
-        start_by_ms: Some(target.start_by_ms(now_ms())),
+        // A line may start until its batch must have ended.
+        start_by_ms: spec.deadline_ms.is_none().then(|| target.start_by_ms(now_ms())),
         deadline_ms: spec.deadline_ms,
         retention_ms: Some(KEPT_MS),
         retry_of,
