@@ -7,10 +7,10 @@ use std::time::Duration;
 use axum::Json as JsonAnswer;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
-use stokehold_objects::Objects;
+use stokehold_objects::{Objects, Upload};
 use tokio::time::{Instant, timeout, timeout_at};
 use uuid::Uuid;
 
@@ -50,30 +50,42 @@ pub(crate) async fn upload(
     State(objects): State<Arc<Objects>>,
     State(storage): State<Arc<Storage>>,
     State(relays): State<Arc<Relays>>,
-    caller: Caller<FilesWrite>,
-    params: Params,
+    caller: Result<Caller<FilesWrite>, Problem>,
+    params: Result<Params, Problem>,
     headers: HeaderMap,
-    body: Body,
+    mut body: Body,
 ) -> Result<(StatusCode, JsonAnswer<FileView>), Problem> {
     let most = BYTES_MAX.min(config.limits.file_bytes);
-    let (card, bytes) = match announced(params, &headers, most) {
-        Ok(announced) => announced,
-        Err(problem) => {
-            drain(body).await;
-            return Err(problem);
-        }
+    let mut is_asked_for = false;
+    let relayed = async {
+        let caller = caller?;
+        let (card, bytes) = announced(params?, &headers, most)?;
+        let _permit = relays.take(&caller.tenant).ok_or_else(|| {
+            Problem::new(Code::RateLimited, "too many uploads go through this replica; retry, or use POST /v1/files")
+        })?;
+        storage.reserve(&caller.tenant, bytes).await?;
+        let id = format!("file_{}", Uuid::new_v4().simple());
+        let key = file_key(&caller.tenant, &id);
+        is_asked_for = true;
+        let upload = relay(&objects, &key, &card, bytes, &mut body).await?;
+        // As with POST /v1/files, the metadata is stored first: a replica that dies in between leaves a file without
+        // bytes, which can be deleted, and not bytes that nothing names.
+        objects.put(&card_key(&key), json::write(&card)?.into(), "application/json").await?;
+        upload.finish().await?;
+        let url = objects.presign_get(&key, URL_TTL).await?;
+        Ok::<_, Problem>(FileView { id, name: card.name, size_bytes: bytes, content_type: card.content_type, url })
     };
-    let _permit = relays.take(&caller.tenant).ok_or_else(|| {
-        Problem::new(Code::RateLimited, "too many uploads go through this replica; retry, or use POST /v1/files")
-    })?;
-    storage.reserve(&caller.tenant, bytes).await?;
-    let id = format!("file_{}", Uuid::new_v4().simple());
-    let key = file_key(&caller.tenant, &id);
-    relay(&objects, &key, &card, bytes, body).await?;
-    objects.put(&card_key(&key), json::write(&card)?.into(), "application/json").await?;
-    let url = objects.presign_get(&key, URL_TTL).await?;
-    let view = FileView { id, name: card.name, size_bytes: bytes, content_type: card.content_type, url };
-    Ok((StatusCode::CREATED, JsonAnswer(view)))
+    match relayed.await {
+        Ok(view) => Ok((StatusCode::CREATED, JsonAnswer(view))),
+        Err(problem) => {
+            // A client that is sending the body may read the response only after it. One that waits for `100 Continue`
+            // sends none: reading the body would ask for it.
+            if is_asked_for || !headers.contains_key(EXPECT) {
+                drain(body).await;
+            }
+            Err(problem)
+        }
+    }
 }
 
 /// Name, type and size of the file, from the query and the headers.
@@ -83,7 +95,10 @@ fn announced(mut params: Params, headers: &HeaderMap, most: u64) -> Result<(File
     params.finish()?;
     let name = name.ok_or_else(|| Problem::query("name", "is required: your name for the file"))?;
     let text = |header| headers.get(header).and_then(|value| value.to_str().ok());
-    let content_type = text(CONTENT_TYPE).unwrap_or("application/octet-stream").to_owned();
+    let content_type = match headers.contains_key(CONTENT_TYPE) {
+        true => text(CONTENT_TYPE).unwrap_or_default().to_owned(),
+        false => "application/octet-stream".to_owned(),
+    };
     if !names::is_content_type(&content_type) {
         return Err(Problem::field("Content-Type", "must be a MIME type, e.g. image/png"));
     }
@@ -96,8 +111,14 @@ fn announced(mut params: Params, headers: &HeaderMap, most: u64) -> Result<(File
     Ok((FileMetadata { name, content_type }, bytes))
 }
 
-/// Sends the body to the store. The object does not exist unless all of it has arrived.
-async fn relay(objects: &Objects, key: &str, card: &FileMetadata, bytes: u64, mut body: Body) -> Result<(), Problem> {
+/// Sends the body to the store. The object does not exist until the caller finishes the upload.
+async fn relay(
+    objects: &Objects,
+    key: &str,
+    card: &FileMetadata,
+    bytes: u64,
+    body: &mut Body,
+) -> Result<Upload, Problem> {
     let deadline = Instant::now() + TOTAL;
     let slow = |_| Problem::new(Code::BodyTimeout, "the body stopped arriving; send it without pauses");
     let cut = || Problem::new(Code::InvalidRequest, "the body ended early; upload the file again");
@@ -113,5 +134,5 @@ async fn relay(objects: &Objects, key: &str, card: &FileMetadata, bytes: u64, mu
     if arrived != bytes {
         return Err(cut());
     }
-    Ok(upload.finish().await?)
+    Ok(upload)
 }

@@ -4,8 +4,11 @@ use reqwest::Method;
 use reqwest::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde_json::json;
 use stokehold_api::token::Scope;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
-use crate::stack::Stack;
+use crate::stack::{PATIENCE, Stack};
 
 const PATH: &str = "/v1/files/upload?name=h%C3%A9%20llo.txt";
 
@@ -57,4 +60,36 @@ async fn what_is_missing_wrong_or_too_large_is_refused_before_it_is_stored() {
         stack.problem(stack.client.post(address).bearer_auth(reader).body("x")).await,
         refused(403, "forbidden")
     );
+}
+
+#[tokio::test]
+async fn a_refusal_arrives_although_the_body_is_being_sent() {
+    let stack = Stack::start_with(|config| config.limits.file_bytes = 1000).await;
+    // More than the buffers of a connection hold.
+    let body = vec![0; 12 << 20];
+    let large = stack.request(Method::POST, PATH).header(CONTENT_TYPE, "text/plain").body(body.clone());
+    assert_eq!(stack.problem(large).await, (413, "body_too_large".to_owned()));
+    let address = format!("{}{PATH}", stack.url);
+    let anybody = stack.client.post(address).bearer_auth("nobody").body(body);
+    assert_eq!(stack.problem(anybody).await, (401, "unauthorized".to_owned()));
+}
+
+#[tokio::test]
+async fn a_body_that_is_refused_is_not_asked_for() {
+    let stack = Stack::start_with(|config| config.limits.file_bytes = 1000).await;
+    let address = stack.url.strip_prefix("http://").unwrap();
+    let first_line = async |bytes: usize| {
+        let mut connection = TcpStream::connect(address).await.unwrap();
+        let head = format!(
+            "POST {PATH} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nContent-Type: text/plain\r\n\
+             Content-Length: {bytes}\r\nExpect: 100-continue\r\n\r\n",
+            stack.token
+        );
+        connection.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        timeout(PATIENCE, connection.read_exact(&mut answer)).await.unwrap().unwrap();
+        String::from_utf8(answer.to_vec()).unwrap()
+    };
+    assert_eq!(first_line(1000).await, "HTTP/1.1 100");
+    assert_eq!(first_line(1001).await, "HTTP/1.1 413");
 }
