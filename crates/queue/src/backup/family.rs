@@ -158,39 +158,41 @@ mod tests {
 
     use super::*;
 
-    const KEYS: &str = include_str!("../keys.rs");
+    const SHARD_KEYS: &str = include_str!("../keys.rs");
+    const REGISTRY_KEYS: &str = include_str!("../keys/registry.rs");
 
-    /// The words of keys that a part of `keys.rs` spells after `{}:`.
-    fn spelled(part: &str) -> BTreeSet<&str> {
-        let spelled = part.split("\"{}:").skip(1);
+    /// The words of keys that a file spells after `{}:`.
+    fn spelled(file: &str) -> BTreeSet<&str> {
+        let spelled = file.split("\"{}:").skip(1);
         spelled.filter_map(|text| text.split([':', '"', '{']).next()).filter(|word| !word.is_empty()).collect()
     }
 
     /// The words of the table at the top of `keys.rs`.
     fn tabled() -> BTreeSet<&'static str> {
-        let rows = KEYS.lines().filter(|line| line.starts_with("//! | `:"));
+        let rows = SHARD_KEYS.lines().filter(|line| line.starts_with("//! | `:"));
         let keys = rows.filter_map(|row| row.split('|').nth(1)).flat_map(|cell| cell.split('`'));
         keys.filter_map(|key| key.strip_prefix(':')?.split(':').next()).collect()
     }
 
+    fn shard_keys() -> BTreeSet<&'static str> {
+        tabled().into_iter().chain(spelled(SHARD_KEYS)).collect()
+    }
+
     #[test]
     fn every_key_that_is_spelled_has_a_family() {
-        let (shard, registry) = KEYS.split_once("struct RegistryKeys").unwrap();
-        let shards: BTreeSet<&str> = tabled().into_iter().chain(spelled(shard)).collect();
-        assert!(shards.len() > 40 && spelled(registry).len() > 20, "keys.rs is written otherwise than this reads it");
+        let (shards, registry) = (shard_keys(), spelled(REGISTRY_KEYS));
+        assert!(shards.len() > 40 && registry.len() > 20, "keys.rs is written otherwise than this reads it");
         let without = |root, words: BTreeSet<&'static str>| -> Vec<&str> {
             words.into_iter().filter(|word| of(root, word.as_bytes()).is_none()).collect()
         };
         let none: [&str; 0] = [];
         assert_eq!(without(Root::Shard(0), shards), none, "say in family.rs what a backup does with these");
-        assert_eq!(without(Root::Registry, spelled(registry)), none, "say in family.rs what a backup does with these");
+        assert_eq!(without(Root::Registry, registry), none, "say in family.rs what a backup does with these");
     }
 
     #[test]
     fn every_family_is_one_of_keys_rs() {
-        let (shard, registry) = KEYS.split_once("struct RegistryKeys").unwrap();
-        let shards: BTreeSet<&str> = tabled().into_iter().chain(spelled(shard)).collect();
-        let registry = spelled(registry);
+        let (shards, registry) = (shard_keys(), spelled(REGISTRY_KEYS));
         assert!(SHARD.iter().all(|(word, ..)| shards.contains(word)), "{shards:?}");
         assert!(REGISTRY.iter().all(|(word, ..)| registry.contains(word)), "{registry:?}");
     }
