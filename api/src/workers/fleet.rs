@@ -1,5 +1,6 @@
-//! The connected workers, and the reasons for which jobs wait for them. Everything but [`Fleets`] is pure.
+//! The connected workers. Everything but [`Fleets`] is pure.
 
+mod reasons;
 mod sharing;
 
 use std::cmp::Reverse;
@@ -14,6 +15,7 @@ use stokehold_queue::requirements::Requirements;
 use stokehold_queue::vram::sold_gib;
 use stokehold_queue::{WorkerRecord, now_ms};
 
+pub(crate) use self::reasons::Waiting;
 use crate::database::{Database, Error};
 use crate::endpoints::catalog::Catalog;
 use crate::workers::lease_polls::LeasePolls;
@@ -40,35 +42,6 @@ pub(crate) type RequirementSets = BTreeMap<u32, Requirements>;
 
 /// Times at which workers were drained, by worker name.
 pub(crate) type Drains = HashMap<String, u64>;
-
-/// Reasons for which a ready job has not started.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Waiting {
-    /// No connected worker could ever run it.
-    Unschedulable(String),
-    /// Workers that could run it are occupied.
-    Busy(String),
-    /// The budget of its tenant or of its endpoint is spent.
-    Budget(String),
-    /// A limit of its tenant or of its endpoint is reached.
-    Limit(String),
-    /// The maximum number of jobs with its concurrency key is running.
-    Key(String),
-    /// Another job that it depends on has not ended.
-    Dependency(String),
-    /// Workers that could run it are occupied, and other jobs start before it.
-    Behind(String),
-    /// An instance that will run it is being rented.
-    Renting(String),
-    /// An instance that will run it boots.
-    Booting(String),
-    /// It is leased, and its worker builds the environment.
-    Environment(String),
-    /// It is leased, and its worker downloads the weights or loads the model.
-    Loading(String),
-    /// The job is about to start.
-    Soon,
-}
 
 /// Reads the fleet, at most once a second.
 pub(crate) struct Fleets {
@@ -221,41 +194,6 @@ impl Fleet {
     pub(crate) fn demands(&self, number: u32) -> Option<&Requirements> {
         self.0.demands.get(&number)
     }
-
-    /// Reason for which a job of this class, with these requirements, waits.
-    pub(crate) fn why(&self, class_gib: u32, demands: u32) -> Waiting {
-        let Some(demands) = self.0.demands.get(&demands) else { return Waiting::Soon };
-        let workers = &self.0.workers;
-        if workers.is_empty() {
-            return Waiting::Unschedulable("there are no workers; start one with `stoke worker run`".to_owned());
-        }
-        let meeting: Vec<&WorkerRecord> =
-            workers.iter().filter(|worker| demands.refusal(&worker.offer()).is_none()).collect();
-        if meeting.is_empty() {
-            return Waiting::Unschedulable(unmet(demands, workers));
-        }
-        let open: Vec<&WorkerRecord> = meeting.iter().copied().filter(|worker| !worker.status.draining).collect();
-        if class_gib == 0 {
-            return occupied(&open, |worker| worker.status.running < worker.slots, "every slot is in use");
-        }
-        if !meeting.iter().any(|worker| has_cards(worker, class_gib, demands)) {
-            return Waiting::Unschedulable(too_small(demands, class_gib, &meeting));
-        }
-        let sound = |worker: &&WorkerRecord| {
-            let is_sound = |gpu: &&Gpu| health(worker, gpu.index) != GpuHealth::Fenced;
-            cards(worker, class_gib, demands).filter(is_sound).count() >= demands.gpus as usize
-        };
-        let fenced: Vec<String> = meeting.iter().flat_map(|worker| fenced(worker, class_gib, demands)).collect();
-        let able: Vec<&WorkerRecord> = open.into_iter().filter(sound).collect();
-        if able.is_empty() && !fenced.is_empty() {
-            let why = format!("every GPU with {class_gib} GiB or more is faulty or draining: {}", fenced.join("; "));
-            return Waiting::Unschedulable(why);
-        }
-        let has_room = |worker: &WorkerRecord| {
-            worker.status.running < worker.slots && worker.status.gpus.iter().any(|gpu| gpu.vram_free_mib > 0)
-        };
-        occupied(&able, has_room, "every GPU that is large enough is in use")
-    }
 }
 
 /// Maximum number of slots of a worker whose number of slots is not in a ledger. It exceeds the threads of any host.
@@ -321,51 +259,10 @@ fn has_cards(worker: &WorkerRecord, class_gib: u32, demands: &Requirements) -> b
     cards(worker, class_gib, demands).count() >= demands.gpus.max(1) as usize
 }
 
-/// Message that no GPU of these workers is large enough.
-fn too_small(demands: &Requirements, class_gib: u32, workers: &[&WorkerRecord]) -> String {
-    if demands.gpus > 1 {
-        return format!(
-            "the job needs {} GPUs of {class_gib} GiB in one machine, and no worker has them",
-            demands.gpus
-        );
-    }
-    let able = workers.iter().flat_map(|worker| worker.gpus.iter().filter(|gpu| demands.is_met_by(gpu)));
-    let largest = able.map(|gpu| sold_gib(gpu.vram_mib)).max();
-    let largest = largest.map_or("no worker has a GPU".to_owned(), |class| format!("the largest one has {class} GiB"));
-    format!("the job needs a GPU of {class_gib} GiB, and {largest}")
-}
-
-/// Message with the requirements that no worker meets. If the workers lack different things, it names the first of
-/// each.
-fn unmet(demands: &Requirements, workers: &[WorkerRecord]) -> String {
-    let mut whys: Vec<String> = workers.iter().filter_map(|worker| demands.refusal(&worker.offer())).collect();
-    whys.sort();
-    whys.dedup();
-    format!("no worker meets the job's requirements: {}", whys.join("; "))
-}
-
-fn occupied(workers: &[&WorkerRecord], is_free: impl Fn(&WorkerRecord) -> bool, why: &str) -> Waiting {
-    if workers.is_empty() {
-        return Waiting::Busy("every worker that could run the job is draining".to_owned());
-    }
-    if workers.iter().any(|worker| is_free(worker)) { Waiting::Soon } else { Waiting::Busy(why.to_owned()) }
-}
-
 /// Health of a worker's GPU.
 pub(crate) fn health(worker: &WorkerRecord, index: u32) -> GpuHealth {
     let reading = worker.status.gpus.iter().find(|gpu| gpu.index == index);
     reading.map(|reading| reading.health).unwrap_or_default()
-}
-
-/// Faulty GPUs of a worker that would otherwise suit, as text.
-fn fenced(worker: &WorkerRecord, class_gib: u32, demands: &Requirements) -> Vec<String> {
-    let fenced = cards(worker, class_gib, demands).filter(|gpu| health(worker, gpu.index) == GpuHealth::Fenced);
-    let words = fenced.map(|gpu| {
-        let reading = worker.status.gpus.iter().find(|reading| reading.index == gpu.index);
-        let why = reading.and_then(|reading| reading.why.clone()).unwrap_or_default();
-        format!("{} GPU {}: {why}", worker.name, gpu.index)
-    });
-    words.collect()
 }
 
 #[cfg(test)]
@@ -397,21 +294,17 @@ pub(crate) mod tests {
         }
     }
 
-    fn reading(index: u32, vram_free_mib: u64, health: GpuHealth) -> GpuReading {
+    pub(super) fn reading(index: u32, vram_free_mib: u64, health: GpuHealth) -> GpuReading {
         let why = (health == GpuHealth::Fenced).then(|| "Xid 79".to_owned());
         GpuReading { index, vram_free_mib, health, why, ..GpuReading::default() }
     }
 
-    fn fleet(workers: Vec<WorkerRecord>, demands: Requirements) -> Fleet {
+    pub(super) fn fleet(workers: Vec<WorkerRecord>, demands: Requirements) -> Fleet {
         Fleet(Arc::new(Parts {
             workers,
             lost: Vec::new(),
             demands: Arc::new(BTreeMap::from([(0, Requirements::default()), (1, demands)])),
         }))
-    }
-
-    fn why(workers: Vec<WorkerRecord>, class_gib: u32) -> Waiting {
-        fleet(workers, Requirements::default()).why(class_gib, 0)
     }
 
     #[test]
@@ -455,44 +348,5 @@ pub(crate) mod tests {
             [at(0, 4, 0), at(0, 4, 2), at(400_000, 4, 0), at(400_000, 2, 0), at(400_000, 2, 1), at(u64::MAX, 1, 1)];
         assert!(in_order.is_sorted_by(|a, b| a < b), "{in_order:?}");
         assert!(in_order[5] <= 999_999);
-    }
-
-    #[test]
-    fn demands_that_nobody_meets_are_named() {
-        let demands = Requirements { gpu_models: vec!["H100".to_owned()], ..Requirements::default() };
-        let workers = vec![worker(&[24_564], 0, vec![]), worker(&[], 0, vec![])];
-        let Waiting::Unschedulable(why) = fleet(workers, demands).why(24, 1) else { panic!() };
-        assert_eq!(why, "no worker meets the job's requirements: it needs a GPU of model H100");
-    }
-
-    #[test]
-    fn what_no_worker_could_ever_run_is_told_why() {
-        let unschedulable = |waiting| match waiting {
-            Waiting::Unschedulable(why) => why,
-            other => panic!("{other:?}"),
-        };
-        assert!(unschedulable(why(vec![], 0)).contains("stoke worker"));
-        assert!(unschedulable(why(vec![worker(&[], 0, vec![])], 4)).contains("no worker has a GPU"));
-        let small = || worker(&[12_288], 0, vec![reading(0, 11_000, GpuHealth::Well)]);
-        let told = unschedulable(why(vec![small()], 24));
-        assert_eq!(told, "the job needs a GPU of 24 GiB, and the largest one has 12 GiB");
-        let pair =
-            fleet(vec![worker(&[24_564, 12_288], 0, vec![])], Requirements { gpus: 2, ..Requirements::default() });
-        assert!(pair.has_card(12, 1) && !pair.has_card(24, 1));
-        let told = unschedulable(pair.why(24, 1));
-        assert_eq!(told, "the job needs 2 GPUs of 24 GiB in one machine, and no worker has them");
-        let broken = worker(&[24_564], 0, vec![reading(0, 0, GpuHealth::Fenced)]);
-        assert!(unschedulable(why(vec![small(), broken], 24)).ends_with("desk GPU 0: Xid 79"));
-    }
-
-    #[test]
-    fn what_waits_for_its_turn_is_told_what_for() {
-        let card = |free_mib| worker(&[24_564], 1, vec![reading(0, free_mib, GpuHealth::Well)]);
-        assert_eq!(why(vec![card(20_000)], 12), Waiting::Soon);
-        assert!(matches!(why(vec![card(0)], 12), Waiting::Busy(why) if why.contains("in use")));
-        assert!(matches!(why(vec![worker(&[], 2, vec![])], 0), Waiting::Busy(why) if why.contains("slot")));
-        let mut leaving = card(20_000);
-        leaving.status.draining = true;
-        assert!(matches!(why(vec![leaving], 12), Waiting::Busy(why) if why.contains("draining")));
     }
 }
