@@ -97,7 +97,7 @@ pub(crate) async fn run(global: &Global, args: DeployArgs) -> Result<()> {
     let news = if deployed.is_new { "" } else { " (unchanged)" };
     output::line(format_args!("{}{news}", output::bold(format_args!("deployed {name}"))))?;
     output::line(format_args!("  input   {}", schema::summary(&version["input_schema"])))?;
-    output::line(format_args!("  result  {}", schema::type_of(&version["output_schema"])))?;
+    output::line(format_args!("  result  {}", schema::result(&version["output_schema"])))?;
     let example = schema::example(&version["input_schema"]);
     output::line(format_args!("  try it  stoke submit {} {example} --wait", output::cell(&version["name"])))
 }

@@ -90,7 +90,7 @@ async fn list(global: &Global, client: &Client, name: Option<&str>) -> Result<()
             format!("{}@{}", output::text(version.name.as_str()), version.version),
             part.map_or("-".to_owned(), |part| format!("{} %", part.percent)),
             schema::summary(&version.input_schema),
-            schema::type_of(&version.output_schema),
+            schema::result(&version.output_schema),
             vram(version.vram_gib),
             output::bytes(version.package_size_bytes),
             output::ago(version.created_at.as_str()),
