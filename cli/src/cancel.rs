@@ -1,11 +1,12 @@
 //! `stoke cancel`.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
 use stokehold_client::models::{Job, JobFilter, JobState};
 
 use crate::client::{Client, decode, segment};
+use crate::failure::{Failures, usage};
 use crate::filter::{self, FilterArgs};
 use crate::{Global, output, progress};
 
@@ -54,7 +55,7 @@ async fn one(global: &Global, client: &Client, id: &str) -> Result<()> {
 }
 
 async fn several(global: &Global, client: &Client, ids: &[String]) -> Result<()> {
-    let (mut jobs, mut failed) = (Vec::new(), 0_usize);
+    let (mut jobs, mut failures) = (Vec::new(), Failures::default());
     for id in ids {
         match cancel(client, id).await {
             Ok(cancelled) => {
@@ -64,17 +65,13 @@ async fn several(global: &Global, client: &Client, ids: &[String]) -> Result<()>
                 jobs.push(cancelled);
             }
             // Continue with the remaining jobs.
-            Err(error) => {
-                output::note(format_args!("job {id}: {error:#}"));
-                failed += 1;
-            }
+            Err(error) => failures.add(format_args!("job {id}"), &error),
         }
     }
     if global.json {
         output::json(&json!({"jobs": jobs}))?;
     }
-    ensure!(failed == 0, "{failed} of {} jobs were not cancelled", ids.len());
-    Ok(())
+    failures.end(ids.len(), "job", "were not cancelled")
 }
 
 async fn matching(global: &Global, client: &Client, args: &CancelArgs) -> Result<()> {
@@ -85,9 +82,9 @@ async fn matching(global: &Global, client: &Client, args: &CancelArgs) -> Result
     };
     match (args.all, filter == JobFilter::default()) {
         (true, false) => (),
-        (false, false) => bail!("this would cancel every job that the filter matches; add --all to confirm"),
+        (false, false) => usage!("this would cancel every job that the filter matches; add --all to confirm"),
         (_, true) => {
-            bail!(
+            usage!(
                 "no jobs given: pass job ids, or filter with --endpoint, --state, --batch, --schedule, --priority or --metadata"
             )
         }

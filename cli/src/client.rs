@@ -8,7 +8,7 @@ use stokehold_client::{Hints, Settings};
 
 use crate::Global;
 use crate::credentials::Credentials;
-use crate::exit::Failure;
+use crate::failure::Failure;
 
 const DEFAULT_URL: &str = "http://127.0.0.1:7070";
 
@@ -51,11 +51,11 @@ impl Settings for Global {
         let saved = Credentials::load(self.profile.as_deref())?.filter(|saved| saved.url.trim_end_matches('/') == url);
         let given = self.token.clone().filter(|token| !token.is_empty());
         let Some(token) = given.or(saved.map(|saved| saved.token)) else {
-            let text = format!(
-                "no token for {url}: start `stoke dev` on this machine, or create a token with `stoke token create` and save it \
-                 with `stoke login --url {url}`, or pass it with --token or STOKE_TOKEN"
+            let hint = format!(
+                "Start `stoke dev` on this machine, or create a token with `stoke token create` and save it with \
+                 `stoke login --url {url}`, or pass it with --token or STOKE_TOKEN."
             );
-            return Err(Failure::NotAllowed(text).into());
+            return Err(Failure::no_token(format!("no token for {url}")).hint(hint).into());
         };
         Ok(token)
     }

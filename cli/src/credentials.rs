@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::exit::Failure;
+use crate::failure::Failure;
 use crate::paths;
 
 /// The profile of commands that name none. It is at the top of the file, where older releases and SDKs look for it.
@@ -52,12 +52,11 @@ impl Credentials {
             (name, _) => match file.profiles.get(name) {
                 Some(found) => Ok(Some(found.clone())),
                 None => {
-                    let text = format!(
-                        "{} has no profile {name:?}; list them with `stoke login list`, or create it with `stoke login --profile {name} \
-                         --url URL`",
-                        path.display()
+                    let text = format!("{} has no profile {name:?}", path.display());
+                    let hint = format!(
+                        "List them with `stoke login list`, or create it with `stoke login --profile {name} --url URL`."
                     );
-                    Err(Failure::Usage(text).into())
+                    Err(Failure::usage(text).hint(hint).into())
                 }
             },
         }

@@ -1,12 +1,13 @@
 //! `stoke job dead`.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
 use stokehold_client::models::{Job, JobErrorCode, JobFilter, JobState};
 
 use crate::client::{Client, decode, pages};
+use crate::failure::require;
 use crate::filter::{self, FilterArgs};
 use crate::{Global, output, progress};
 
@@ -75,7 +76,7 @@ pub(crate) async fn run(global: &Global, args: DeadArgs) -> Result<()> {
                 error_code: args.error_code.clone().map(JobErrorCode::from),
                 ..filter.job_filter()?
             };
-            ensure!(
+            require!(
                 *all || chosen != JobFilter::default(),
                 "no jobs given: use --all, or filter with --endpoint, --error-code, --batch, --schedule, --priority or --metadata"
             );

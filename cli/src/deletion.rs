@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::client::{Call, Client};
-use crate::exit::Failure;
+use crate::failure::Failure;
 use crate::{Global, output};
 
 /// Options of every deletion.
@@ -56,7 +56,7 @@ pub(crate) async fn run(global: &Global, client: &Client, what: &str, path: &str
         return output::line(format_args!("would delete {what} and free {}{force}", output::bytes(freed_bytes)));
     }
     if !dependents.is_empty() && !args.force {
-        return Err(Failure::InUse(in_use(what, &dependents)).into());
+        return Err(in_use(what, &dependents).into());
     }
     if !args.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
         show(&dependents);
@@ -100,13 +100,14 @@ fn show(dependents: &[Dependent]) {
     output::note(table.trim_fmt());
 }
 
-fn in_use(what: &str, dependents: &[Dependent]) -> String {
+fn in_use(what: &str, dependents: &[Dependent]) -> Failure {
     let list = dependents.iter().map(|Dependent { kind, count, examples }| {
         let examples = examples.iter().map(|example| output::text(example.as_str())).collect::<Vec<_>>().join(", ");
         let examples = if examples.is_empty() { String::new() } else { format!(", e.g. {examples}") };
         format!("\n  {}: {}{examples}", output::plain(kind), output::count(*count))
     });
-    format!("{what} is in use; delete it anyway with --force{}", list.collect::<String>())
+    let text = format!("{what} is in use:{}", list.collect::<String>());
+    Failure::in_use(text).hint("Delete it anyway with --force.")
 }
 
 /// Asks on the terminal. Any answer but yes is an error.
@@ -118,7 +119,7 @@ async fn confirm(question: &str) -> Result<()> {
     });
     match answer.await??.trim() {
         "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Failure::Usage("not confirmed; nothing was deleted".to_owned()).into()),
+        _ => Err(Failure::usage("not confirmed; nothing was deleted").into()),
     }
 }
 
@@ -165,9 +166,9 @@ mod tests {
         let (client, asked) = api(jobs).await;
         let yes = DeletionArgs { yes: true, ..DeletionArgs::default() };
         let error = deleted(&client, yes).await.unwrap_err();
-        assert!(matches!(error.downcast_ref(), Some(Failure::InUse(_))), "{error}");
-        let text = error.to_string();
-        assert_eq!(text, "endpoint greet is in use; delete it anyway with --force\n  open jobs: 3, e.g. 01, 02");
+        assert_eq!(error.downcast_ref::<Failure>().unwrap().code, "in_use");
+        let text = "endpoint greet is in use:\n  open jobs: 3, e.g. 01, 02\nDelete it anyway with --force.";
+        assert_eq!(error.to_string(), text);
         assert_eq!(*asked.lock().unwrap(), ["dry_run=true"]);
         deleted(&client, DeletionArgs { force: true, ..yes }).await.unwrap();
         assert_eq!(*asked.lock().unwrap(), ["dry_run=true", "dry_run=true", "force=true"]);

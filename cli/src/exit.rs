@@ -5,9 +5,11 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use stokehold_client::{JobFailed, Problem, Unreachable};
+use stokehold_package::Error as PackageError;
 use stokehold_queue::Error as QueueError;
 use tokio::time::error::Elapsed;
 
+use crate::failure::Failure;
 use crate::output;
 
 /// The job, the batch, the gate or the check failed, or any error without a code of its own.
@@ -32,40 +34,18 @@ pub(crate) const CODES: [(u8, &str); 6] = [
     (NOT_ALLOWED, "There is no token, or the token does not allow this."),
 ];
 
-/// A failure whose exit code is not that of its cause.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    /// Lines of a batch failed.
-    #[error("{0}")]
-    Batch(String),
-    /// A version missed a limit of its gate.
-    #[error("{0}")]
-    Gate(String),
-    /// The options or their values are wrong.
-    #[error("{0}")]
-    Usage(String),
-    /// Other objects depend on the one to delete.
-    #[error("{0}")]
-    InUse(String),
-    /// A wait timed out.
-    #[error("{0}")]
-    TimedOut(String),
-    /// No token is known.
-    #[error("{0}")]
-    NotAllowed(String),
-}
-
 /// The report of an error, as `--json` prints it.
 #[derive(Debug, PartialEq, Serialize)]
-struct Report {
-    /// Stable word: the code of the API's problem, or one of this file.
-    code: String,
-    message: String,
+pub(crate) struct Report {
+    /// Stable word: the code of the API's problem, or one of `stoke`.
+    pub(crate) code: String,
+    /// What failed and why, without the hint.
+    pub(crate) message: String,
     /// What to do, if there is advice.
-    hint: Option<String>,
+    pub(crate) hint: Option<String>,
     /// HTTP status of the API's response, if there was one.
     status: Option<u16>,
-    exit_code: u8,
+    pub(crate) exit_code: u8,
 }
 
 #[derive(Serialize)]
@@ -111,7 +91,7 @@ fn print(report: &Report) -> ExitCode {
 }
 
 impl Report {
-    fn of(error: &anyhow::Error) -> Self {
+    pub(crate) fn of(error: &anyhow::Error) -> Self {
         let message = format!("{error:#}");
         let own = |code: &str, exit_code| Self {
             code: code.to_owned(),
@@ -121,14 +101,12 @@ impl Report {
             exit_code,
         };
         if let Some(failure) = error.downcast_ref::<Failure>() {
-            return match failure {
-                Failure::Batch(_) => own("batch_failed", FAILED),
-                Failure::Gate(_) => own("gate_failed", FAILED),
-                Failure::Usage(_) => own("usage", USAGE),
-                Failure::InUse(_) => own("in_use", USAGE),
-                Failure::TimedOut(_) => own("timed_out", TIMED_OUT),
-                Failure::NotAllowed(_) => own("no_token", NOT_ALLOWED),
-            };
+            let report = own(&failure.code, failure.exit_code);
+            return Self { message: without(&message, failure.hint.as_deref()), hint: failure.hint.clone(), ..report };
+        }
+        // A file of the folder is wrong, or an option.
+        if let Some(PackageError::Invalid(_)) = error.downcast_ref() {
+            return own("usage", USAGE);
         }
         if error.is::<JobFailed>() {
             return own("job_failed", FAILED);
@@ -164,9 +142,13 @@ impl Report {
             _ => USAGE,
         };
         let code: &str = if problem.code.is_empty() { "unexpected_response" } else { &problem.code };
-        let message = hint.and_then(|hint| message.strip_suffix(hint)).unwrap_or(&message).trim_end().to_owned();
-        Self { code: code.to_owned(), message, hint: hint.map(str::to_owned), status: Some(status), exit_code }
+        Self { code: code.to_owned(), message: without(&message, hint), hint: hint.map(str::to_owned), status: Some(status), exit_code }
     }
+}
+
+/// The message without the hint at its end.
+fn without(message: &str, hint: Option<&str>) -> String {
+    hint.and_then(|hint| message.strip_suffix(hint)).unwrap_or(message).trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -240,16 +222,30 @@ mod tests {
         assert_eq!(Report::of(&failed).exit_code, FAILED);
         assert_eq!(Report::of(&failed).code, "job_failed");
         for (failure, code, exit_code) in [
-            (Failure::Gate("no".to_owned()), "gate_failed", FAILED),
-            (Failure::Batch("no".to_owned()), "batch_failed", FAILED),
-            (Failure::Usage("no".to_owned()), "usage", USAGE),
-            (Failure::TimedOut("no".to_owned()), "timed_out", TIMED_OUT),
-            (Failure::NotAllowed("no".to_owned()), "no_token", NOT_ALLOWED),
+            (Failure::gate("no"), "gate_failed", FAILED),
+            (Failure::batch("no"), "batch_failed", FAILED),
+            (Failure::usage("no"), "usage", USAGE),
+            (Failure::timed_out("no"), "timed_out", TIMED_OUT),
+            (Failure::no_token("no"), "no_token", NOT_ALLOWED),
         ] {
             let report = Report::of(&anyhow::Error::from(failure).context("because"));
             assert_eq!((&*report.code, report.exit_code), (code, exit_code));
         }
         assert_eq!(Report::of(&anyhow::anyhow!("disk full")).exit_code, FAILED);
+        let package = stokehold_package::Package::open("/no/such", stokehold_package::Overlay::default());
+        assert_eq!(Report::of(&package.unwrap_err().into()).exit_code, USAGE);
+    }
+
+    #[test]
+    fn a_hint_is_not_in_the_message_too() {
+        let failure = Failure::timed_out("still queued").hint("Wait again with `stoke get 1 --wait`.");
+        assert_eq!(failure.to_string(), "still queued\nWait again with `stoke get 1 --wait`.");
+        let report = Report::of(&anyhow::Error::from(failure).context("cannot wait"));
+        assert_eq!(report.message, "cannot wait: still queued");
+        assert_eq!(report.hint.as_deref(), Some("Wait again with `stoke get 1 --wait`."));
+        let cause = std::io::Error::other("no such file");
+        let report = Report::of(&anyhow::Error::from(cause).context(Failure::usage("cannot read a")));
+        assert_eq!((&*report.message, report.exit_code), ("cannot read a: no such file", USAGE));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use comfy_table::Table;
 use futures::StreamExt;
@@ -11,6 +11,7 @@ use stokehold_client::models::{Feedback, FeedbackRequest, FeedbackSummary};
 use tokio::io::AsyncWriteExt;
 
 use crate::client::{Client, decode, query, segment};
+use crate::failure::require;
 use crate::{Global, output, progress, result};
 
 /// Rate job results, show ratings by endpoint, and export a sample
@@ -91,7 +92,7 @@ pub(crate) async fn run(global: &Global, args: FeedbackArgs) -> Result<()> {
 
 async fn give(global: &Global, job: &str, rating: &Rating) -> Result<()> {
     let request = rating.request();
-    ensure!(
+    require!(
         request != FeedbackRequest::default(),
         "no rating given for job {job}: use --accepted or --rejected, --score, --label or --comment"
     );

@@ -4,11 +4,12 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 use stokehold_package::Kind;
 
+use crate::failure::usage;
 use crate::{Global, kind, output};
 
 /// Create a folder with a working example endpoint
@@ -66,7 +67,7 @@ pub(crate) fn run(global: &Global, args: &InitArgs) -> Result<()> {
 /// Writes the files. Existing files are never changed.
 fn write(folder: &Path, files: &[Start]) -> Result<Vec<&'static str>> {
     if let Some((name, _)) = files.iter().find(|(name, _)| folder.join(name).exists()) {
-        bail!("{} already exists; choose another folder", folder.join(name).display());
+        usage!("{} already exists; choose another folder", folder.join(name).display());
     }
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     for (name, text) in files {

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use stokehold_client::models::Job;
 
 use crate::client::{Client, decode, segment};
-use crate::exit::Failure;
+use crate::failure::Failure;
 use crate::{Global, cancel, dead, get, list, logs, quarantined, redrive, submit};
 
 /// Submit, show, follow, cancel and retry jobs
@@ -66,8 +66,8 @@ async fn result(global: &Global, args: &ResultArgs) -> Result<()> {
     let found = client.get(&format!("/v1/jobs/{}", segment(&args.id))).await?;
     let job: Job = decode(&found)?;
     if !job.state.has_ended() {
-        let text = format!("job {} is {}; wait for its result with `stoke get {} --wait`", job.id, job.state, job.id);
-        return Err(Failure::TimedOut(text).into());
+        let hint = format!("Wait for its result with `stoke get {} --wait`.", job.id);
+        return Err(Failure::timed_out(format!("job {} is {}", job.id, job.state)).hint(hint).into());
     }
     submit::show_ended(&client, &found, args.out.as_deref(), false).await
 }

@@ -13,7 +13,7 @@ use stokehold_client::models::{LimitsShown, OwnLimits};
 
 use self::change::{Change, ENDPOINT_FIELDS, TENANT_FIELDS};
 use crate::client::{Call, Client, decode, segment};
-use crate::exit::Failure;
+use crate::failure::require;
 use crate::{Global, output};
 
 /// Show and set the limits of tenants
@@ -84,9 +84,7 @@ fn path(tenant: &str, endpoint: Option<&str>) -> String {
 }
 
 async fn set(global: &Global, client: &Client, SetArgs { tenant, endpoint, change }: &SetArgs) -> Result<()> {
-    if !change.is_some() {
-        return Err(Failure::Usage("no limit given, e.g. --max-running 50 or --clear max-open".to_owned()).into());
-    }
+    require!(change.is_some(), "no limit given, e.g. --max-running 50 or --clear max-open");
     let (path, fields) =
         (path(tenant, endpoint.as_deref()), if endpoint.is_some() { ENDPOINT_FIELDS } else { TENANT_FIELDS });
     let limits = client.get(&path).await?;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, address, connect_to};
 use crate::credentials::{Credentials, DEFAULT};
-use crate::exit::Failure;
+use crate::failure::Failure;
 use crate::{Global, output};
 
 /// Maximum size of a token, bytes. Tokens are much shorter.
@@ -63,8 +63,8 @@ async fn log_in(global: &Global, token_file: Option<PathBuf>) -> Result<()> {
     // A new profile has no URL yet, so a missing one is no error here.
     let saved = Credentials::all()?.into_iter().find(|(known, _)| known == name).map(|(_, saved)| saved);
     if global.url.is_none() && saved.is_none() && name != DEFAULT {
-        let text = format!("profile {name:?} is new; name its API, e.g. --url https://gpu.example.com");
-        return Err(Failure::Usage(text).into());
+        let hint = "Name its API, e.g. --url https://gpu.example.com.";
+        return Err(Failure::usage(format!("profile {name:?} is new")).hint(hint).into());
     }
     let url = address(global, saved.as_ref());
     let token = match &global.token {
@@ -104,7 +104,7 @@ fn check_name(name: &str) -> Result<()> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if name.is_empty() || name.len() > 63 || !name.bytes().all(is_plain) {
         let text = format!("{name:?} is not a profile name: use 1 to 63 letters, digits, -, _ and .");
-        return Err(Failure::Usage(text).into());
+        return Err(Failure::usage(text).into());
     }
     Ok(())
 }
@@ -113,7 +113,7 @@ fn check_name(name: &str) -> Result<()> {
 fn read(file: Option<&std::path::Path>, url: &str) -> Result<String> {
     let text = match file {
         Some(path) => {
-            let what = || format!("cannot read {}", path.display());
+            let what = || Failure::cannot_read(path.display());
             limited(std::fs::File::open(path).with_context(what)?).with_context(what)?
         }
         None if std::io::stdin().is_terminal() => {
@@ -125,7 +125,7 @@ fn read(file: Option<&std::path::Path>, url: &str) -> Result<String> {
     let token = text.trim();
     if token.is_empty() || token.contains(|c: char| c.is_whitespace() || c.is_control() || !c.is_ascii()) {
         return Err(
-            Failure::Usage("that is not a token: it is empty, or has spaces or other characters".to_owned()).into()
+            Failure::usage("that is not a token: it is empty, or has spaces or other characters").into()
         );
     }
     Ok(token.to_owned())
@@ -158,7 +158,8 @@ fn list(global: &Global) -> Result<()> {
 pub(crate) fn logout(global: &Global, _args: &LogoutArgs) -> Result<()> {
     let name = global.profile.as_deref().unwrap_or(DEFAULT);
     if !Credentials::remove(Some(name))? {
-        return Err(Failure::Usage(format!("there is no profile {name:?}; list them with `stoke login list`")).into());
+        let hint = "List them with `stoke login list`.";
+        return Err(Failure::usage(format!("there is no profile {name:?}")).hint(hint).into());
     }
     if global.json {
         return output::json(&json!({"removed": name}));
@@ -201,7 +202,8 @@ mod tests {
             std::fs::write(&path, wrong).unwrap();
             assert!(read(Some(&path), "http://a").is_err(), "{wrong:?}");
         }
-        assert!(read(Some(&folder.path().join("none")), "http://a").is_err());
+        let missing = read(Some(&folder.path().join("none")), "http://a").unwrap_err();
+        assert_eq!(crate::exit::Report::of(&missing).exit_code, crate::exit::USAGE, "{missing:#}");
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod documented;
 mod duration;
 mod endpoint;
 mod exit;
+mod failure;
 mod feedback;
 mod file;
 mod filter;

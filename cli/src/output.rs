@@ -233,6 +233,12 @@ pub(crate) fn count(count: u64) -> String {
     indicatif::HumanCount(count).to_string()
 }
 
+/// Formats a number of things, e.g. `1 job` or `1,200 jobs`.
+pub(crate) fn counted(number: u64, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{plural}", count(number))
+}
+
 /// Formats a size in bytes with a binary unit.
 pub(crate) fn bytes(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
@@ -275,6 +281,7 @@ mod tests {
         let said = [(0, 7_000), (7_000, 0), (7_000, 6_500)].map(|(at, now)| since(at, now));
         assert_eq!(said, ["7.0 s ago", "in 7.0 s", "now"]);
         assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!([0, 1, 1_200].map(|number| counted(number, "job")), ["0 jobs", "1 job", "1,200 jobs"]);
     }
 
     #[test]

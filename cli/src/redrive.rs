@@ -1,12 +1,13 @@
 //! `stoke retry`: retries jobs. (`retry.rs` retries requests.)
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
 use comfy_table::Cell;
 use serde_json::{Value, json};
 use stokehold_client::models::Job;
 
 use crate::client::{Client, decode, segment};
+use crate::failure::Failures;
 use crate::{Global, output};
 
 /// Retry failed, expired or cancelled jobs, each as a new job
@@ -27,22 +28,18 @@ pub(crate) struct RetryArgs {
 
 pub(crate) async fn run(global: &Global, args: RetryArgs) -> Result<()> {
     let client = Client::connect(global)?;
-    let (mut jobs, mut failed) = (Vec::new(), 0_usize);
+    let (mut jobs, mut failures) = (Vec::new(), Failures::default());
     let query = if args.same_version { "?same_version=true" } else { "" };
     for id in &args.ids {
         match client.post(&format!("/v1/jobs/{}/retry{query}", segment(id)), None).await {
             Ok((_, job)) => jobs.push((id.as_str(), job)),
             // Continue with the remaining jobs.
-            Err(error) if args.ids.len() > 1 => {
-                output::note(format_args!("job {id}: {error:#}"));
-                failed += 1;
-            }
+            Err(error) if args.ids.len() > 1 => failures.add(format_args!("job {id}"), &error),
             Err(error) => return Err(error),
         }
     }
     show(global.json, &jobs)?;
-    ensure!(failed == 0, "{failed} of {} jobs were not retried", args.ids.len());
-    Ok(())
+    failures.end(args.ids.len(), "job", "were not retried")
 }
 
 fn show(json: bool, jobs: &[(&str, Value)]) -> Result<()> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::value::to_raw_value;
@@ -20,7 +20,8 @@ use tokio::sync::mpsc;
 use crate::client::Client;
 use crate::deploy::Builder;
 use crate::describe::describe;
-use crate::submit::input;
+use crate::failure::{Failure, require, usage};
+use crate::submit::{input, options};
 use crate::{Global, kind, output, paths, progress, weights};
 
 /// Run a handler once on this machine, in its own environment, without a server
@@ -109,10 +110,11 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<()> {
 fn files(input: &mut Value, given: &[String]) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     for one in given {
-        let (key, path) = one.split_once('=').with_context(|| format!("--file {one} is not KEY=PATH"))?;
-        let found = std::fs::canonicalize(path).with_context(|| format!("cannot find {path}"))?;
-        ensure!(found.is_file(), "{path} is not a file");
-        let members = input.as_object_mut().context("--file requires an input that is a JSON object")?;
+        let (key, path) = options::pair_as(one, "KEY=PATH").context("--file")?;
+        let found = std::fs::canonicalize(path).with_context(|| Failure::usage(format!("cannot find {path}")))?;
+        require!(found.is_file(), "{path} is not a file");
+        let members = input.as_object_mut();
+        let members = members.with_context(|| Failure::usage("--file requires an input that is a JSON object"))?;
         members.insert(key.to_owned(), json!({"$file": path}));
         files.insert(path.to_owned(), found.to_string_lossy().into_owned());
     }
@@ -163,7 +165,11 @@ fn secrets(body: &Map<String, Value>) -> Result<Secrets> {
         let value = std::env::var(name);
         Ok((
             name.to_owned(),
-            value.with_context(|| format!("the handler needs the secret {name}; `stoke run` does not read secrets from the API: set the variable {name}"))?,
+            value.with_context(|| {
+                Failure::usage(format!(
+                    "the handler needs the secret {name}; `stoke run` does not read secrets from the API: set the variable {name}"
+                ))
+            })?,
         ))
     });
     found.collect()
@@ -171,14 +177,14 @@ fn secrets(body: &Map<String, Value>) -> Result<Secrets> {
 
 /// Validates the input like the API.
 fn check(schema: &Value, input: &Value) -> Result<()> {
-    ensure!(input.is_object(), "the input must be a JSON object");
+    require!(input.is_object(), "the input must be a JSON object");
     let validator = jsonschema::validator_for(schema).context("the input schema is not valid")?;
     let wrong: Vec<String> = validator
         .iter_errors(input)
         .map(|error| format!("  input{}: {error}", error.instance_path().to_string().replace('/', ".")))
         .collect();
     if !wrong.is_empty() {
-        bail!("the input does not match the schema:\n{}", wrong.join("\n"));
+        usage!("the input does not match the schema:\n{}", wrong.join("\n"));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Read as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use comfy_table::Cell;
 use reqwest::{Method, StatusCode};
@@ -12,6 +12,7 @@ use serde_json::json;
 use stokehold_client::models::{Rewrapped, Secret, SecretList};
 
 use crate::client::{Call, Client, decode, segment};
+use crate::failure::{Failure, require};
 use crate::{Global, output};
 
 const SECRETS: &str = "/v1/secrets";
@@ -102,8 +103,8 @@ async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
 fn value(args: &SetArgs) -> Result<String> {
     let value = match &args.from_file {
         Some(path) => {
-            let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-            read(file).with_context(|| format!("cannot read {}", path.display()))?
+            let file = std::fs::File::open(path).with_context(|| Failure::cannot_read(path.display()))?;
+            read(file).with_context(|| Failure::cannot_read(path.display()))?
         }
         None if std::io::stdin().is_terminal() => {
             let terminal = console::Term::stderr();
@@ -113,7 +114,7 @@ fn value(args: &SetArgs) -> Result<String> {
         // The final line end is not part of the value.
         None => read(std::io::stdin())?.trim_end_matches(['\r', '\n']).to_owned(),
     };
-    ensure!(!value.is_empty(), "the value is empty; to delete the secret, use `stoke secret delete {}`", args.name);
+    require!(!value.is_empty(), "the value is empty; to delete the secret, use `stoke secret delete {}`", args.name);
     Ok(value)
 }
 
@@ -121,8 +122,8 @@ fn read(from: impl std::io::Read) -> Result<String> {
     let mut text = String::new();
     from.take(VALUE_BYTES_MAX + 1)
         .read_to_string(&mut text)
-        .context("the value is not UTF-8 text; encode it, e.g. with base64")?;
-    ensure!(text.len() as u64 <= VALUE_BYTES_MAX, "the value is larger than {VALUE_BYTES_MAX} bytes");
+        .context(Failure::usage("the value is not UTF-8 text; encode it, e.g. with base64"))?;
+    require!(text.len() as u64 <= VALUE_BYTES_MAX, "the value is larger than {VALUE_BYTES_MAX} bytes");
     Ok(text)
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use stokehold_autoscaler::simulate::offers::{self, Kind};
 use stokehold_autoscaler::simulate::{
@@ -10,6 +10,8 @@ use stokehold_autoscaler::simulate::{
 };
 use stokehold_autoscaler::{Planner, Policy, Step};
 
+use crate::failure::{Failure, usage};
+use crate::submit::options;
 use crate::{Global, duration, output};
 
 /// Simulate the autoscaler on a trace of jobs: cost and waiting times
@@ -84,7 +86,7 @@ pub(crate) fn run(global: &Global, args: &SimulateArgs) -> Result<()> {
 fn policy(args: &SimulateArgs) -> Result<Policy> {
     let mut policy = Policy { may_bid: args.interruptible.is_some(), ..Policy::default() };
     for setting in &args.set {
-        let (key, value) = setting.split_once('=').with_context(|| format!("--set {setting:?} is not KEY=VALUE"))?;
+        let (key, value) = options::pair_of(setting).context("--set")?;
         policy = policy.with(key.trim(), value.trim())?;
     }
     Ok(policy)
@@ -93,7 +95,7 @@ fn policy(args: &SimulateArgs) -> Result<Policy> {
 fn rules(args: &SimulateArgs) -> Result<Rules> {
     let interruptible = args.interruptible.as_deref().map(|text| {
         let numbers = Rules::parse_interruptible(text);
-        numbers.with_context(|| format!("--interruptible {text:?} is not two numbers such as 0.7,0.3"))
+        numbers.with_context(|| Failure::usage(format!("--interruptible {text:?} is not two numbers such as 0.7,0.3")))
     });
     let interruptible = interruptible.transpose()?;
     let has_interruptible = interruptible.is_some();
@@ -104,11 +106,11 @@ fn rules(args: &SimulateArgs) -> Result<Rules> {
 fn case(args: &SimulateArgs) -> Result<Case> {
     for (name, value) in [("--fold", args.fold), ("--share-gb", args.share_gb)] {
         if value.is_some_and(|value| !(value.is_finite() && value > 0.0)) {
-            bail!("{name} must be a number above 0");
+            usage!("{name} must be a number above 0");
         }
     }
     if args.skip.is_some_and(|skip_s| !(skip_s.is_finite() && skip_s >= 0.0)) {
-        bail!("--skip must be a number of seconds, 0 or more");
+        usage!("--skip must be a number of seconds, 0 or more");
     }
     let settings = Settings { fold_s: args.fold, skip_s: args.skip.unwrap_or(0.0), share_gb: args.share_gb };
     Ok(Case::read(&args.trace, settings)?)
@@ -116,7 +118,7 @@ fn case(args: &SimulateArgs) -> Result<Case> {
 
 fn check(case: &Case, kinds: &[Kind]) -> Result<()> {
     if let Some((endpoint, vram_gb)) = case.too_large(kinds) {
-        bail!("{}: {endpoint} needs {vram_gb} GB, but no offered GPU has that much memory", case.name);
+        usage!("{}: {endpoint} needs {vram_gb} GB, but no offered GPU has that much memory", case.name);
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ pub(crate) mod options;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use stokehold_client::models::{Job, JobState, SubmitRequest};
 use stokehold_queue::now_ms;
 
 use crate::client::{Call, Client, decode};
+use crate::failure::usage;
 use crate::{Global, completions, output, result, upload, wait};
 use flags::{JobFlags, StartFlags};
 
@@ -119,9 +120,9 @@ async fn request(client: &Client, args: &SubmitArgs) -> Result<SubmitRequest> {
 async fn input(client: &Client, args: &SubmitArgs) -> Result<Value> {
     let mut input = input::read(args.input.as_deref())?;
     for pair in &args.file {
-        let (key, path) = options::pair_of(pair)?;
+        let (key, path) = options::pair_as(pair, "KEY=PATH").context("--file")?;
         let Some(members) = input.as_object_mut() else {
-            bail!("--file requires an input that is a JSON object");
+            usage!("--file requires an input that is a JSON object");
         };
         let id = upload::input_file(client, Path::new(path)).await?;
         members.insert(key.to_owned(), json!({"$file": id}));

@@ -7,7 +7,7 @@ mod redis;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ use stokehold_queue::{TokenKind, now_ms};
 use self::api::Api;
 use self::redis::Redis;
 use crate::client::Client;
+use crate::failure::require;
 use crate::{Global, output};
 
 /// Maximum and default validity of the old token after a rotation.
@@ -182,12 +183,12 @@ impl CreateArgs {
     fn checked(self) -> Result<Self> {
         let joins = self.kind() == TokenKind::Join;
         let is_worker = |role: &Role| *role == Role::Worker;
-        ensure!(
+        require!(
             !joins || (self.scopes.is_empty() && self.roles.iter().all(is_worker)),
             "a join token cannot have roles or scopes; it only lets workers join"
         );
-        ensure!(joins || !self.single_use, "--single-use requires --kind join");
-        ensure!(joins || (self.trust.is_none() && self.region.is_none()), "--trust and --region require --kind join");
+        require!(joins || !self.single_use, "--single-use requires --kind join");
+        require!(joins || (self.trust.is_none() && self.region.is_none()), "--trust and --region require --kind join");
         Ok(self)
     }
 }
@@ -204,7 +205,7 @@ pub(crate) async fn run(global: &Global, args: TokenArgs) -> Result<()> {
             shown_once(global, &made)
         }
         Verb::Rotate(rotate) => {
-            ensure!(rotate.overlap <= OVERLAP_MAX, "--overlap must be at most 7d");
+            require!(rotate.overlap <= OVERLAP_MAX, "--overlap must be at most 7d");
             let rotate = RotateArgs { id: id_of(&rotate.id).to_owned(), ..rotate };
             let made = match Way::new(global, place).await? {
                 Way::Api(api) => api.rotate(&rotate).await?,

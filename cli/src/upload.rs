@@ -16,6 +16,7 @@ use stokehold_client::models::{FileRequest, FileUpload};
 use tokio_util::io::ReaderStream;
 
 use crate::client::{Client, decode, retry};
+use crate::failure::Failure;
 use crate::progress;
 
 /// Minimum upload timeout. Large files get more time, at [`BYTES_PER_S_MIN`].
@@ -51,12 +52,13 @@ pub(crate) async fn measure(path: &Path) -> Result<Measured> {
             size_bytes += count as u64;
         }
     });
-    measured.await?.with_context(|| format!("cannot read {shown}"))
+    measured.await?.with_context(|| Failure::cannot_read(shown))
 }
 
 /// Uploads an input file of a job. Returns its id, for `{"$file": id}` in the input.
 pub(crate) async fn input_file(client: &Client, path: &Path) -> Result<String> {
-    let name = path.file_name().with_context(|| format!("{} is not a file", path.display()))?.to_string_lossy();
+    let name = path.file_name().with_context(|| Failure::usage(format!("{} is not a file", path.display())))?;
+    let name = name.to_string_lossy();
     let measured = measure(path).await?;
     let request = FileRequest {
         name: name.clone().into_owned(),

@@ -10,7 +10,7 @@ use stokehold_client::models::{Job, JobState};
 use tokio::time::Instant;
 
 use crate::client::{Client, decode, segment};
-use crate::exit::Failure;
+use crate::failure::Failure;
 use crate::{output, progress, waiting};
 
 /// Long-poll duration of one request: short for a progress bar, long otherwise.
@@ -36,11 +36,9 @@ pub(crate) async fn until_ended(client: &Client, id: &str, limit: Option<Duratio
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             bar.finish_and_clear();
             let why = waiting::text(&job).map_or(String::new(), |why| format!(" ({why})"));
-            let text = format!(
-                "timed out waiting: job {id} is still {}{why}; wait again with `stoke get {id} --wait`",
-                seen.state
-            );
-            return Err(Failure::TimedOut(text).into());
+            let text = format!("timed out waiting: job {id} is still {}{why}", seen.state);
+            let hint = format!("Wait again with `stoke get {id} --wait`.");
+            return Err(Failure::timed_out(text).hint(hint).into());
         }
     }
 }

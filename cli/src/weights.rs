@@ -5,7 +5,7 @@ use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -14,6 +14,7 @@ use stokehold_package::{BoxError, Error, Host, Method, Overlay, Package, Pinned,
 use tokio::runtime::Handle;
 
 use crate::client::{Client, decode, query};
+use crate::failure::require;
 use crate::upload::{self, UploadUrl};
 use crate::{Global, output, progress};
 
@@ -51,7 +52,7 @@ struct LockArgs {
 pub(crate) async fn run(global: &Global, args: WeightsArgs) -> Result<()> {
     let Verb::Lock(LockArgs { path, update }) = args.verb;
     let package = Arc::new(Package::open(&path, Overlay::default())?);
-    ensure!(!package.weights.is_empty(), "{path} has no weights; declare them with [[weights]] in its stoke.toml");
+    require!(!package.weights.is_empty(), "{path} has no weights; declare them with [[weights]] in its stoke.toml");
     if update {
         forget_pins(&package.folder())?;
     }

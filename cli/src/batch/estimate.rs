@@ -5,6 +5,7 @@ use serde_json::Value;
 use stokehold_client::models::{BatchEstimate, Estimate, EstimateRequest, EstimateUnknown};
 
 use crate::client::{Client, decode};
+use crate::failure::{Failure, usage};
 use crate::upload::lines::Lines;
 use crate::{Global, money, output};
 
@@ -18,9 +19,9 @@ pub(super) fn words(estimate: &Estimate) -> String {
 /// Implements `--estimate`: prints the estimate, or fails if there is none.
 pub(super) async fn run(global: &Global, client: &Client, endpoint: Option<&str>, lines: &Lines) -> Result<()> {
     let Some(count) = lines.count().await? else {
-        bail!("--estimate needs a file: lines from a pipe cannot be counted before they are sent");
+        usage!("--estimate needs a file: lines from a pipe cannot be counted before they are sent");
     };
-    let told = ask(client, endpoint.context("--estimate needs an endpoint: name it with --endpoint")?, count).await?;
+    let told = ask(client, endpoint.context(Failure::usage("--estimate needs an endpoint: name it with --endpoint"))?, count).await?;
     if global.json {
         return output::json(&told);
     }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use stokehold_client::models::{Batch, BatchCounts, BatchLineError, BatchState, BatchStopReason, BudgetState};
 
 use super::estimate;
-use crate::exit::Failure;
+use crate::failure::Failure;
 use crate::{money, output};
 
 /// Returns an error with advice unless every accepted line succeeded.
@@ -20,15 +20,18 @@ pub(crate) fn succeeded(batch: &Batch) -> Result<()> {
     for BatchLineError { line, message } in batch.errors.iter().take(3) {
         text.push_str(&format!("\n  line {line}: {message}"));
     }
-    if lines.bad() > 0 {
-        text.push_str(&format!("\nRun `stoke batch errors {id}` to see why"));
-        if lines.failed + lines.expired > 0 {
-            text.push_str(&format!(", or `stoke batch retry {id}` to retry these lines"));
-        }
+    let failure = Failure::batch(text);
+    Err(if lines.failed + lines.expired > 0 {
+        let retry = format!("or `stoke batch retry {id}` to retry these lines");
+        failure.hint(format!("Run `stoke batch errors {id}` to see why, {retry}."))
+    } else if lines.bad() > 0 {
+        failure.hint(format!("Run `stoke batch errors {id}` to see why."))
     } else if lines.invalid > 0 {
-        text.push_str("\nFix these lines, or submit with --on-invalid skip to run the others.");
+        failure.hint("Fix these lines, or submit with --on-invalid skip to run the others.")
+    } else {
+        failure
     }
-    Err(Failure::Batch(text).into())
+    .into())
 }
 
 /// The progress on one line.
@@ -133,7 +136,7 @@ mod tests {
         assert_eq!(
             succeeded(&failed).unwrap_err().to_string(),
             "batch batch_1 is completed: 1 succeeded, 1 failed, 0 open\n\
-             Run `stoke batch errors batch_1` to see why, or `stoke batch retry batch_1` to retry these lines"
+             Run `stoke batch errors batch_1` to see why, or `stoke batch retry batch_1` to retry these lines."
         );
         let cancelled =
             succeeded(&batch("cancelled", &json!({"total": 1, "accepted": 1, "cancelled": 1}))).unwrap_err();

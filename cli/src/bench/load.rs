@@ -16,6 +16,7 @@ use super::report::{self, Report};
 use super::requests::Requests;
 use super::tally::Tally;
 use crate::client::{Call, Client, RequestError, retry, segment};
+use crate::failure::require;
 use crate::signals::StopSignals;
 use crate::{Global, output};
 
@@ -122,13 +123,13 @@ pub(super) async fn run(global: &Global, args: LoadArgs) -> Result<()> {
 impl LoadArgs {
     /// Builds the load: `count` requests, or as many as fit in the duration.
     pub(super) fn load(&self, client: Client, requests: Requests, count: Option<u64>) -> Result<Load> {
-        ensure!(
+        require!(
             self.rate.is_finite() && self.rate > 0.0,
             "--rate {} must be a number above 0, e.g. 100 or 0.5",
             self.rate
         );
         let wanted = (self.rate * self.duration.as_secs_f64()).round();
-        ensure!(
+        require!(
             wanted <= REQUESTS_MAX,
             "{wanted:.0} requests are too many for one load (at most {REQUESTS_MAX:.0}); run several loads"
         );

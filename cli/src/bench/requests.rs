@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 use stokehold_client::models::SubmitRequest;
 
+use crate::failure::{Failure, require};
 use crate::submit::{input, options};
 
 /// Request bodies, used in turn.
@@ -22,7 +23,7 @@ impl Requests {
 
     /// Reads one job per line of a file; lines that name no endpoint use `endpoint`.
     pub(super) fn from_file(path: &Path, endpoint: &str) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = std::fs::read_to_string(path).with_context(|| Failure::cannot_read(path.display()))?;
         Self::from_lines(&text, endpoint).with_context(|| path.display().to_string())
     }
 
@@ -32,9 +33,10 @@ impl Requests {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let bodies = lines.map(|(at, line)| {
             let mut body: Value =
-                serde_json::from_str(line).with_context(|| format!("line {} is not valid JSON", at + 1))?;
+                serde_json::from_str(line).with_context(|| Failure::usage(format!("line {} is not valid JSON", at + 1)))?;
             let members = body.as_object_mut().filter(|members| members.contains_key("input"));
-            let members = members.with_context(|| format!("line {} is not an object with \"input\"", at + 1))?;
+            let members = members
+                .with_context(|| Failure::usage(format!("line {} is not an object with \"input\"", at + 1)))?;
             if !members.contains_key("endpoint") {
                 members.insert("endpoint".to_owned(), name.as_str().into());
                 members.extend(version.map(|version| ("version".to_owned(), version.into())));
@@ -42,7 +44,7 @@ impl Requests {
             Ok(body)
         });
         let bodies: Vec<Value> = bodies.collect::<Result<_>>()?;
-        ensure!(!bodies.is_empty(), "the file has no lines");
+        require!(!bodies.is_empty(), "the file has no lines");
         Ok(Self(bodies))
     }
 

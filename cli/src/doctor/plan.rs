@@ -1,7 +1,9 @@
 //! Redis resources of a load, calculated from measurements.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde::Serialize;
+
+use crate::failure::usage;
 
 /// Measurements of the queue's test `what_a_job_takes` on Redis 7.0 with deploy/redis.conf; see docs/BENCHMARKS.md.
 mod measured {
@@ -79,7 +81,7 @@ impl Load {
             backlog: 0.0,
         };
         for word in words {
-            let Some((name, value)) = word.split_once('=') else { bail!("{word:?} is not NAME=NUMBER") };
+            let Some((name, value)) = word.split_once('=') else { usage!("{word:?} is not NAME=NUMBER") };
             let place = match name {
                 "jobs_per_s" => &mut load.jobs_per_s,
                 "payload_bytes" => &mut load.payload_bytes,
@@ -87,18 +89,18 @@ impl Load {
                 "retention_s" => &mut load.retention_s,
                 "run_s" => &mut load.run_s,
                 "backlog" => &mut load.backlog,
-                _ => bail!(
+                _ => usage!(
                     "unknown name {name:?}; valid: jobs_per_s, payload_bytes, result_bytes, retention_s, run_s, backlog"
                 ),
             };
             match value.parse::<f64>() {
                 Ok(number) if number.is_finite() && number >= 0.0 => *place = number,
-                _ => bail!("{name} must be a number of 0 or more, not {value:?}"),
+                _ => usage!("{name} must be a number of 0 or more, not {value:?}"),
             }
         }
         for (name, value) in [("jobs_per_s", load.jobs_per_s), ("payload_bytes", load.payload_bytes)] {
             if value.is_nan() {
-                bail!("{name} is required, e.g. {name}=100");
+                usage!("{name} is required, e.g. {name}=100");
             }
         }
         Ok(load)

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::traffic;
 use crate::client::{Client, segment};
-use crate::exit::Failure;
+use crate::failure::{Failure, require, usage};
 use crate::submit::options::endpoint;
 use crate::{Global, completions, output};
 
@@ -34,17 +34,17 @@ pub(super) async fn run(global: &Global, client: &Client, args: &DiffArgs) -> Re
     let (name, old) = endpoint(&args.old)?;
     let new = args.new.as_deref().map(endpoint).transpose()?;
     if let Some((other, _)) = new.as_ref().filter(|(other, _)| *other != name) {
-        return Err(Failure::Usage(format!("{name} and {other} are two endpoints; compare versions of one")).into());
+        usage!("{name} and {other} are two endpoints; compare versions of one");
     }
     let found = client.get(&format!("/v1/endpoints/{}/versions", segment(&name))).await?;
     let versions = found["versions"].as_array().context("the API's response has no versions")?;
     let current = traffic::of(client, &name).await?.versions.first().map_or(1, |part| part.version);
     let new = new.and_then(|(_, version)| version).unwrap_or(current);
     let old = old.unwrap_or(new.saturating_sub(1));
-    ensure!(old > 0, "{name}@1 is the first version; there is no earlier one to compare with");
+    require!(old > 0, "{name}@1 is the first version; there is no earlier one to compare with");
     let version = |number: u32| {
         let found = versions.iter().find(|version| version["version"] == number).and_then(Value::as_object);
-        found.with_context(|| format!("{name} has no version {number}"))
+        found.with_context(|| Failure::usage(format!("{name} has no version {number}")))
     };
     let changes = changes(version(old)?, version(new)?);
     if global.json {

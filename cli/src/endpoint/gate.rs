@@ -20,7 +20,8 @@ use crate::batch::model;
 use crate::batch::submit::path_of;
 use crate::batch::watch;
 use crate::client::{Client, decode, segment};
-use crate::exit::Failure;
+use crate::exit::Report;
+use crate::failure::{Failure, usage};
 use crate::signals::StopSignals;
 use crate::submit::options::{self, words};
 use crate::upload::lines::{Lines, send};
@@ -100,16 +101,17 @@ pub(super) struct GateArgs {
 
 pub(super) async fn run(global: &Global, client: &Client, args: GateArgs) -> Result<()> {
     if args.check.is_some() && args.batch.as_os_str() == "-" {
-        let text = "--check needs a file, not -, because it reads the lines again";
-        return Err(Failure::Usage(text.to_owned()).into());
+        usage!("--check needs a file, not -, because it reads the lines again");
     }
     let batch = submit(client, &args).await?;
     let ended = watched(client, &batch).await?;
     if ended.state == BatchState::Failed {
         // The lines are invalid, which does not concern the version.
-        let why =
-            model::succeeded(&ended).err().map_or_else(|| format!("batch {batch} failed"), |error| error.to_string());
-        return Err(Failure::Usage(why).into());
+        let (text, hint) = match model::succeeded(&ended).map_err(|error| Report::of(&error)) {
+            Err(report) => (report.message, report.hint),
+            Ok(()) => (format!("batch {batch} failed"), None),
+        };
+        return Err(hint.into_iter().fold(Failure::usage(text), Failure::hint).into());
     }
     let files = tempfile::tempdir().context("cannot create a temporary folder for the results")?;
     let (results, errors) = (files.path().join("results.jsonl"), files.path().join("errors.jsonl"));
@@ -138,7 +140,7 @@ pub(super) async fn run(global: &Global, client: &Client, args: GateArgs) -> Res
     tell(global, &args, &batch, &verdict, moved.as_ref())?;
     match verdict.passed() {
         true => Ok(()),
-        false => Err(Failure::Gate(format!("{} failed the gate: {}", args.tested, verdict.failed())).into()),
+        false => Err(Failure::gate(format!("{} failed the gate: {}", args.tested, verdict.failed())).into()),
     }
 }
 

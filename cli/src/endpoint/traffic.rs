@@ -1,6 +1,6 @@
 //! `stoke endpoint traffic` and `rollback`: split of new jobs between versions.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use reqwest::Method;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use stokehold_client::models::{Traffic, TrafficPart, TrafficRequest};
 
 use crate::client::{Call, Client, decode, segment};
-use crate::exit::Failure;
+use crate::failure::usage;
 use crate::submit::options::endpoint;
 use crate::{Global, completions, output};
 
@@ -54,8 +54,7 @@ pub(super) async fn run(global: &Global, client: &Client, args: &TrafficArgs) ->
         (Some(version), percent) => set(client, &name, version, percent.unwrap_or(100)).await?,
         (None, None) => client.get(&path(&name)).await?,
         (None, Some(percent)) => {
-            let text = format!("--percent needs a version, e.g. `stoke endpoint traffic {name}@2 --percent {percent}`");
-            return Err(Failure::Usage(text).into());
+            usage!("--percent needs a version, e.g. `stoke endpoint traffic {name}@2 --percent {percent}`");
         }
     };
     show(global, &shown)
@@ -66,7 +65,7 @@ pub(super) async fn roll_back(global: &Global, client: &Client, args: &RollbackA
     let (name, traffic) = (&args.name, of(client, &args.name).await?);
     let tried = traffic.versions.last().with_context(|| format!("{name} gets no jobs"))?.version;
     let Some(target) = without(&traffic, tried) else {
-        bail!(
+        usage!(
             "no version was current before {name}@{tried}; list the versions with `stoke endpoint get {name}` \
              and choose one with `stoke endpoint traffic {name}@N`"
         );

@@ -1,9 +1,10 @@
 //! Changes of limits.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
+use crate::failure::require;
 use crate::money;
 
 #[derive(Args, Debug, Default)]
@@ -117,8 +118,8 @@ impl Change {
     pub(super) fn apply(&self, there: &Value, fields: &[Field]) -> Result<Value> {
         let mut limits = Map::new();
         for field in &self.clear {
-            ensure!(fields.contains(field), "cannot clear {}: endpoints have no such limit", field.name());
-            ensure!(self.given(*field).is_none(), "cannot both set and clear {}", field.name());
+            require!(fields.contains(field), "cannot clear {}: endpoints have no such limit", field.name());
+            require!(self.given(*field).is_none(), "cannot both set and clear {}", field.name());
         }
         let no_budget = self.clear.contains(&Field::BudgetUsdMicrosPerDay);
         for field in fields {

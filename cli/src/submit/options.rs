@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 use stokehold_client::Word;
+
+use crate::failure::{Failure, require};
 
 /// Parses a value of the API's enums. The help lists the values.
 pub(crate) fn words<T: Word>() -> impl TypedValueParser<Value = T> {
@@ -31,7 +33,7 @@ pub(super) fn concurrency(text: Option<&str>) -> Result<(Option<String>, Option<
         Some((key, Ok(max))) => (key, Some(max)),
         _ => (text, None),
     };
-    ensure!(!key.is_empty() && max != Some(0), "{text:?} is not KEY[:MAX]; use e.g. user-7 or user-7:3");
+    require!(!key.is_empty() && max != Some(0), "{text:?} is not KEY[:MAX]; use e.g. user-7 or user-7:3");
     Ok((Some(key.to_owned()), max))
 }
 
@@ -43,7 +45,7 @@ pub(super) fn dependencies(given: &[String]) -> Result<Option<Vec<Value>>> {
 
 fn dependency(text: &str) -> Result<Value> {
     let (job, on) = text.split_once(':').unwrap_or((text, "success"));
-    ensure!(
+    require!(
         !job.is_empty() && matches!(on, "success" | "completion"),
         "{text:?} is not ID or ID:completion; ID waits until the other job succeeds, ID:completion until it ends in any state"
     );
@@ -54,14 +56,19 @@ fn dependency(text: &str) -> Result<Value> {
 pub(crate) fn endpoint(text: &str) -> Result<(String, Option<u32>)> {
     let Some((name, version)) = text.split_once('@') else { return Ok((text.to_owned(), None)) };
     let number =
-        version.parse().with_context(|| format!("{version:?} is not a version; versions are numbers from 1"))?;
+        version.parse().with_context(|| Failure::usage(format!("{version:?} is not a version; versions are numbers from 1")))?;
     Ok((name.to_owned(), Some(number)))
 }
 
 /// Splits KEY=VALUE.
 pub(crate) fn pair_of(text: &str) -> Result<(&str, &str)> {
+    pair_as(text, "KEY=VALUE")
+}
+
+/// Splits a pair whose form is shown as `form`, e.g. `KEY=PATH`.
+pub(crate) fn pair_as<'a>(text: &'a str, form: &str) -> Result<(&'a str, &'a str)> {
     let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
-    pair.with_context(|| format!("{text:?} is not KEY=VALUE"))
+    pair.with_context(|| Failure::usage(format!("{text:?} is not {form}")))
 }
 
 #[cfg(test)]

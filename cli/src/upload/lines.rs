@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt};
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use serde_json::Value;
@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use tokio_util::io::ReaderStream;
 
 use crate::client::{Client, RequestError, retry};
+use crate::failure::{Failure, require};
 use crate::progress;
 
 const PIECE_BYTES: usize = 128 << 10;
@@ -39,12 +40,12 @@ impl Lines {
         if path == Path::new("-") {
             return Ok(Self::Pipe(None));
         }
-        let about = tokio::fs::metadata(path).await.with_context(|| format!("cannot read {}", path.display()))?;
-        ensure!(!about.is_dir(), "{} is a folder; pass a file with one job per line", path.display());
+        let about = tokio::fs::metadata(path).await.with_context(|| Failure::cannot_read(path.display()))?;
+        require!(!about.is_dir(), "{} is a folder; pass a file with one job per line", path.display());
         if !about.is_file() {
             return Ok(Self::Pipe(Some(path.to_owned())));
         }
-        ensure!(about.len() > 0, "{} is empty; pass a file with one job per line", path.display());
+        require!(about.len() > 0, "{} is empty; pass a file with one job per line", path.display());
         Ok(Self::File { path: path.to_owned(), size_bytes: about.len() })
     }
 
@@ -82,7 +83,7 @@ impl Lines {
             Self::Pipe(None) => Ok(Box::new(tokio::io::stdin())),
             Self::File { path, .. } | Self::Pipe(Some(path)) => {
                 let file = tokio::fs::File::open(path).await;
-                Ok(Box::new(file.with_context(|| format!("cannot read {}", path.display()))?))
+                Ok(Box::new(file.with_context(|| Failure::cannot_read(path.display()))?))
             }
         }
     }
@@ -235,8 +236,9 @@ mod tests {
         for (path, part) in
             [(empty.as_path(), "is empty"), (folder.path(), "is a folder"), (Path::new("/no/such"), "cannot read")]
         {
-            let said = Lines::open(path).await.err().unwrap().to_string();
-            assert!(said.contains(part), "{said}");
+            let error = Lines::open(path).await.err().unwrap();
+            assert!(error.to_string().contains(part), "{error}");
+            assert_eq!(crate::exit::Report::of(&error).exit_code, crate::exit::USAGE, "{error}");
         }
     }
 

@@ -1,12 +1,13 @@
 //! `stoke worker evict`.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
 use reqwest::Method;
 use serde_json::Value;
 use stokehold_client::models::{Evicted, Eviction};
 
 use crate::client::{Client, decode, segment};
+use crate::failure::require;
 use crate::{Global, output};
 
 /// Evict a worker (takes effect within 5 s)
@@ -47,7 +48,7 @@ pub(crate) async fn run(global: &Global, args: EvictArgs) -> Result<()> {
 }
 
 async fn evict(client: &Client, args: &EvictArgs) -> Result<Value> {
-    ensure!(args.id.starts_with("w_"), "not a worker id: it begins with w_ (see `stoke worker list`)");
+    require!(args.id.starts_with("w_"), "not a worker id: it begins with w_ (see `stoke worker list`)");
     let request = serde_json::to_value(Eviction { revoke_join_token: Some(args.revoke_join_token) })?;
     client.once(Method::POST, &format!("/v1/workers/{}/evict", segment(&args.id)), Some(&request)).await
 }
