@@ -3,13 +3,13 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use reqwest::Method;
-use serde::Deserialize;
 use serde_json::Value;
+use stokehold_client::models::{Deletion, Dependent};
 
-use crate::client::{Call, Client};
+use crate::client::{Call, Client, decode};
 use crate::failure::Failure;
 use crate::{Global, output};
 
@@ -27,26 +27,10 @@ pub(crate) struct DeletionArgs {
     dry_run: bool,
 }
 
-/// The API's response to a deletion, or to the question what it would do.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Deletion {
-    dependents: Vec<Dependent>,
-    freed_bytes: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Dependent {
-    kind: String,
-    count: u64,
-    examples: Vec<String>,
-}
-
 /// Deletes the object at `path`, named `what` in texts.
 pub(crate) async fn run(global: &Global, client: &Client, what: &str, path: &str, args: DeletionArgs) -> Result<()> {
     let preview = send(client, path, "dry_run=true").await?;
-    let Deletion { dependents, freed_bytes } = read(&preview)?;
+    let Deletion { dependents, freed_bytes, .. } = decode(&preview)?;
     if args.dry_run {
         if global.json {
             return output::json(&preview);
@@ -66,7 +50,7 @@ pub(crate) async fn run(global: &Global, client: &Client, what: &str, path: &str
     if global.json {
         return output::json(&done);
     }
-    let freed = output::bytes(read(&done)?.freed_bytes);
+    let freed = output::bytes(decode::<Deletion>(&done)?.freed_bytes);
     output::line(format_args!("deleted {what}; {freed} freed"))
 }
 
@@ -79,12 +63,6 @@ async fn send(client: &Client, path: &str, query: &str) -> Result<Value> {
     let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
     let call = Call { method: Method::DELETE, path: &path, body: None, headers: &[], hold: Duration::ZERO };
     Ok(client.call(&call).await?.1)
-}
-
-fn read(deletion: &Value) -> Result<Deletion> {
-    // An empty response means that nothing is known about the deletion but that it happened.
-    let deletion = if deletion.is_null() { Ok(Deletion::default()) } else { Deletion::deserialize(deletion) };
-    deletion.context("the API's response is not a deletion")
 }
 
 /// Prints what depends on an object.
@@ -104,7 +82,7 @@ fn in_use(what: &str, dependents: &[Dependent]) -> Failure {
     let list = dependents.iter().map(|Dependent { kind, count, examples }| {
         let examples = examples.iter().map(|example| output::text(example.as_str())).collect::<Vec<_>>().join(", ");
         let examples = if examples.is_empty() { String::new() } else { format!(", e.g. {examples}") };
-        format!("\n  {}: {}{examples}", output::plain(kind), output::count(*count))
+        format!("\n  {}: {}{examples}", output::plain(kind.as_str()), output::count(*count))
     });
     let text = format!("{what} is in use:{}", list.collect::<String>());
     Failure::in_use(text).hint("Delete it anyway with --force.")
@@ -162,12 +140,12 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_in_use_stays_without_force() {
-        let jobs = json!([{"kind": "open jobs", "count": 3, "examples": ["01", "02"]}]);
+        let jobs = json!([{"kind": "job", "count": 3, "examples": ["01", "02"]}]);
         let (client, asked) = api(jobs).await;
         let yes = DeletionArgs { yes: true, ..DeletionArgs::default() };
         let error = deleted(&client, yes).await.unwrap_err();
         assert_eq!(error.downcast_ref::<Failure>().unwrap().code, "in_use");
-        let text = "endpoint greet is in use:\n  open jobs: 3, e.g. 01, 02\nDelete it anyway with --force.";
+        let text = "endpoint greet is in use:\n  job: 3, e.g. 01, 02\nDelete it anyway with --force.";
         assert_eq!(error.to_string(), text);
         assert_eq!(*asked.lock().unwrap(), ["dry_run=true"]);
         deleted(&client, DeletionArgs { force: true, ..yes }).await.unwrap();
@@ -176,7 +154,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_dry_run_deletes_nothing() {
-        let (client, asked) = api(json!([{"kind": "schedules", "count": 1, "examples": []}])).await;
+        let (client, asked) = api(json!([{"kind": "schedule", "count": 1, "examples": []}])).await;
         deleted(&client, DeletionArgs { dry_run: true, ..DeletionArgs::default() }).await.unwrap();
         assert_eq!(*asked.lock().unwrap(), ["dry_run=true"]);
     }

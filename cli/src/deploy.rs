@@ -8,13 +8,14 @@ use clap::Args;
 use indicatif::ProgressBar;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use stokehold_client::models::{EndpointVersion, PackageReply};
 use stokehold_package::{Kind, Overlay, Package, Requirements, Unlocked};
 use stokehold_worker::environment::{
     Builds, CAP_BYTES_DEFAULT, Environment, EnvironmentSpec, Environments, EnvironmentsConfig, RunnerWheel,
 };
 use stokehold_worker::uv::{Uv, ensure_uv};
 
-use crate::client::Client;
+use crate::client::{Client, decode};
 use crate::describe::describe;
 use crate::upload::{self, UploadUrl};
 use crate::{Global, kind, output, paths, progress, schema, weights};
@@ -93,13 +94,13 @@ pub(crate) async fn run(global: &Global, args: DeployArgs) -> Result<()> {
     if global.json {
         return output::json(&deployed.version);
     }
-    let (version, name) = (&deployed.version, deployed.name());
+    let (version, name) = (decode::<EndpointVersion>(&deployed.version)?, deployed.name());
     let news = if deployed.is_new { "" } else { " (unchanged)" };
     output::line(format_args!("{}{news}", output::bold(format_args!("deployed {name}"))))?;
-    output::line(format_args!("  input   {}", schema::summary(&version["input_schema"])))?;
-    output::line(format_args!("  result  {}", schema::result(&version["output_schema"])))?;
-    let example = schema::example(&version["input_schema"]);
-    output::line(format_args!("  try it  stoke submit {} {example} --wait", output::cell(&version["name"])))
+    output::line(format_args!("  input   {}", schema::summary(&version.input_schema)))?;
+    output::line(format_args!("  result  {}", schema::result(&version.output_schema)))?;
+    let example = schema::example(&version.input_schema);
+    output::line(format_args!("  try it  stoke submit {} {example} --wait", output::text(version.name.as_str())))
 }
 
 impl Builder {
@@ -198,9 +199,10 @@ impl Builder {
         let (archive, file) = with_spinner(format!("packing {shown}"), async { packed.await? }).await?;
         let wanted = json!({"sha256": archive.sha256, "size_bytes": archive.size_bytes});
         let (_, place) = client.post("/v1/packages", Some(&wanted)).await?;
-        if place["exists"] != true {
-            let place: UploadUrl =
-                serde_json::from_value(place).context("the API's response has no upload URL for the package")?;
+        let PackageReply { exists, upload_url, headers } = decode(&place)?;
+        if !exists {
+            let upload_url = upload_url.context("the API's response has no upload URL for the package")?;
+            let place = UploadUrl { upload_url, headers };
             upload::put(client, &shown, &path, archive.size_bytes, &place).await?;
         }
         drop(file);

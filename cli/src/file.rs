@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::json;
+use stokehold_client::models::File;
 
-use crate::client::{Client, segment};
+use crate::client::{Client, decode, segment};
 use crate::deletion::{self, DeletionArgs};
 use crate::{Global, output, upload};
 
@@ -75,11 +76,12 @@ pub(crate) async fn run(global: &Global, args: FileArgs) -> Result<()> {
             if global.json {
                 return output::json(&found);
             }
-            let mut facts = output::table(["file", &output::cell(&found["id"])]);
-            facts.add_row(["name", &output::cell(&found["name"])]);
-            facts.add_row(["size", &found["size_bytes"].as_u64().map_or("-".to_owned(), output::bytes)]);
-            facts.add_row(["type", &output::cell(&found["content_type"])]);
-            facts.add_row(["download", &output::cell(&found["url"])]);
+            let File { id, name, size_bytes, content_type, url } = decode(&found)?;
+            let mut facts = output::table(["file", &output::text(id.as_str())]);
+            facts.add_row(["name", &output::text(name.as_str())]);
+            facts.add_row(["size", &output::bytes(size_bytes)]);
+            facts.add_row(["type", &output::text(content_type.as_str())]);
+            facts.add_row(["download", &output::text(url.as_str())]);
             output::line(facts.trim_fmt())
         }
         Verb::Delete(args) => {

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use comfy_table::{Cell, Table};
-use serde_json::Value;
 use stokehold_client::models::{Job, JobState, Timing};
 
 use crate::client::{Client, decode, segment};
@@ -51,7 +50,7 @@ pub(crate) async fn run(global: &Global, args: GetArgs) -> Result<()> {
         return output::json(&found);
     }
     let job: Job = decode(&found)?;
-    show(&found, &job)?;
+    show(&job)?;
     if job.state == JobState::Succeeded {
         output::line("")?;
         output::json(&result::fetch(&client, &job).await?)?;
@@ -59,8 +58,8 @@ pub(crate) async fn run(global: &Global, args: GetArgs) -> Result<()> {
     Ok(())
 }
 
-fn show(whole: &Value, job: &Job) -> Result<()> {
-    output::line(facts(whole, job).trim_fmt())?;
+fn show(job: &Job) -> Result<()> {
+    output::line(facts(job).trim_fmt())?;
     if !job.steps.is_empty() {
         output::line("")?;
         output::line(steps(job).trim_fmt())?;
@@ -97,7 +96,7 @@ fn show(whole: &Value, job: &Job) -> Result<()> {
     Ok(())
 }
 
-fn facts(whole: &Value, job: &Job) -> Table {
+fn facts(job: &Job) -> Table {
     let mut facts = output::table(["job", &job.id]);
     facts.add_row([Cell::new("state"), output::state_cell(job.state.as_str())]);
     facts.add_row(["endpoint", &job.endpoint_version()]);
@@ -117,7 +116,7 @@ fn facts(whole: &Value, job: &Job) -> Table {
     let after: Vec<String> = job.depends_on.iter().map(|on| format!("{} ({})", on.job, on.on)).collect();
     let cost = job.cost_usd_micros.map(|micros| format!("${:.6}", micros as f64 / 1e6));
     let given = [
-        ("waiting", waiting::text(whole)),
+        ("waiting", waiting::text(job)),
         ("out of memory", Some(job.oom_events).filter(|times| *times > 0).map(|times| format!("{times} times"))),
         ("batch", batch),
         ("retry of", job.retry_of.clone()),
@@ -170,7 +169,7 @@ mod tests {
             "waiting": {"reason": "busy", "message": "every slot is busy", "estimate_s": 30},
         });
         let job: Job = decode(&whole).unwrap();
-        let shown = format!("{}\n{}", facts(&whole, &job).trim_fmt(), steps(&job).trim_fmt());
+        let shown = format!("{}\n{}", facts(&job).trim_fmt(), steps(&job).trim_fmt());
         for part in [
             "batch_1, line 7",
             "01",

@@ -67,8 +67,9 @@ impl ListArgs {
 fn table(jobs: &[Value]) -> Result<Table> {
     let mut table = output::table(["job", "endpoint", "state", "created", "attempts", "run", "waiting"]);
     let mut is_waiting = false;
-    for whole in jobs {
-        let (job, waiting) = (decode::<Job>(whole)?, waiting::text(whole));
+    for job in jobs {
+        let job: Job = decode(job)?;
+        let waiting = waiting::text(&job);
         is_waiting |= waiting.is_some();
         table.add_row([
             Cell::new(&job.id),

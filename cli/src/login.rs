@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use stokehold_client::models::OwnLimits;
 
-use crate::client::{Client, address, connect_to};
+use crate::client::{Client, address, connect_to, decode};
 use crate::credentials::{Credentials, DEFAULT};
 use crate::failure::Failure;
 use crate::{Global, output};
@@ -91,7 +92,7 @@ async fn log_in(global: &Global, token_file: Option<PathBuf>) -> Result<()> {
 /// Asks the API whether the token is valid. Returns its tenant, as far as the token may read it.
 async fn tenant(client: &Client) -> Result<Option<String>> {
     match client.get("/v1/limits").await {
-        Ok(limits) => Ok(limits["tenant"].as_str().map(str::to_owned)),
+        Ok(limits) => Ok(Some(decode::<OwnLimits>(&limits)?.tenant)),
         // A valid token may lack this right.
         Err(error) if error.downcast_ref::<stokehold_client::Problem>().is_some_and(|it| it.status() == 403) => {
             Ok(None)

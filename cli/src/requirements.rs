@@ -1,10 +1,10 @@
 //! `stoke requirements`: the requirement sets of deployed versions.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand};
-use serde::Deserialize;
+use stokehold_client::models::{RequirementSet, RequirementSetList, Requirements};
 
-use crate::client::{Client, segment};
+use crate::client::{Client, decode, segment};
 use crate::deletion::{self, DeletionArgs};
 use crate::{Global, output};
 
@@ -12,7 +12,8 @@ const SETS: &str = "/v1/requirement-sets";
 
 /// List and delete requirement sets
 ///
-/// A requirement set is the locked list of Python packages that a deploy stores. Versions with the same list share one.
+/// A requirement set is all that a version requires of workers besides memory, e.g. GPU models or regions. Versions with
+/// the same requirements share one.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke requirements list
@@ -24,7 +25,7 @@ pub(crate) struct RequirementsArgs {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// List requirement sets, with their size and the versions that use them
+    /// List requirement sets, with the versions that use them
     #[command(after_help = "Examples:\n  stoke requirements list")]
     List,
     Delete(DeleteArgs),
@@ -44,24 +45,6 @@ struct DeleteArgs {
     deletion: DeletionArgs,
 }
 
-/// The members of the API's list that the table shows. The API may leave some out.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Sets {
-    #[serde(alias = "sets")]
-    requirement_sets: Vec<Set>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Set {
-    id: String,
-    size_bytes: Option<u64>,
-    created_at: Option<String>,
-    #[serde(alias = "used_by")]
-    versions: Vec<String>,
-}
-
 pub(crate) async fn run(global: &Global, args: RequirementsArgs) -> Result<()> {
     let client = Client::connect(global)?;
     match args.verb {
@@ -70,23 +53,56 @@ pub(crate) async fn run(global: &Global, args: RequirementsArgs) -> Result<()> {
             if global.json {
                 return output::json(&found);
             }
-            let Sets { requirement_sets } =
-                Sets::deserialize(&found).context("the API's response is not a list of requirement sets")?;
-            let mut table = output::table(["requirement set", "size", "created", "used by"]);
-            for set in requirement_sets {
-                let versions: Vec<String> = set.versions.iter().map(|version| output::text(version.as_str())).collect();
+            let sets = decode::<RequirementSetList>(&found)?.requirement_sets;
+            let mut table = output::table(["requirement set", "requires", "used by"]);
+            for RequirementSet { id, demands, versions } in sets {
+                let versions: Vec<String> = versions.iter().map(|version| output::text(version.as_str())).collect();
                 table.add_row([
-                    output::text(set.id.as_str()),
-                    set.size_bytes.map_or("-".to_owned(), output::bytes),
-                    output::ago(set.created_at.as_deref()),
+                    output::text(id.as_str()),
+                    output::text(describe(&demands).as_str()),
                     output::text(versions.join(" ").as_str()),
                 ]);
             }
-            output::print_table(&table, "no requirement sets; `stoke deploy` stores one per list of packages")
+            output::print_table(&table, "no requirement sets: no version requires more than memory")
         }
         Verb::Delete(args) => {
             let path = format!("{SETS}/{}", segment(&args.id));
             deletion::run(global, &client, &format!("requirement set {}", args.id), &path, args.deletion).await
         }
+    }
+}
+
+/// The requirements, in short.
+fn describe(requirements: &Requirements) -> String {
+    let Requirements { gpu_models, gpus, min_compute_capability, min_cuda, min_sandbox, min_trust, regions } = requirements;
+    let one_of = |list: &Option<Vec<String>>| {
+        list.as_ref().filter(|list| !list.is_empty()).map(|list| list.join(" or "))
+    };
+    let parts = [
+        one_of(gpu_models),
+        gpus.map(|gpus| output::counted(gpus.into(), "GPU")),
+        min_compute_capability.as_ref().map(|least| format!("compute capability {least}")),
+        min_cuda.as_ref().map(|least| format!("CUDA {least}")),
+        min_sandbox.as_ref().map(|least| format!("sandbox {least}")),
+        min_trust.as_ref().map(|least| format!("trust {least}")),
+        one_of(regions).map(|regions| format!("region {regions}")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn requirements_are_shown_in_short() {
+        let sets = json!({"limit": 50, "requirement_sets": [{"id": "00ff", "versions": ["greet@1"],
+            "demands": {"gpu_models": ["RTX 4090", "L40S"], "gpus": 2, "min_trust": "owned", "regions": ["eu"]}}]});
+        let RequirementSetList { requirement_sets, .. } = decode(&sets).unwrap();
+        assert_eq!(describe(&requirement_sets[0].demands), "RTX 4090 or L40S, 2 GPUs, trust owned, region eu");
+        assert_eq!(describe(&Requirements::default()), "");
     }
 }

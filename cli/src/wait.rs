@@ -32,10 +32,10 @@ pub(crate) async fn until_ended(client: &Client, id: &str, limit: Option<Duratio
             bar.finish_and_clear();
             return Ok(job);
         }
-        show(&bar, &job, &seen);
+        show(&bar, &seen);
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             bar.finish_and_clear();
-            let why = waiting::text(&job).map_or(String::new(), |why| format!(" ({why})"));
+            let why = waiting::text(&seen).map_or(String::new(), |why| format!(" ({why})"));
             let text = format!("timed out waiting: job {id} is still {}{why}", seen.state);
             let hint = format!("Wait again with `stoke get {id} --wait`.");
             return Err(Failure::timed_out(text).hint(hint).into());
@@ -44,11 +44,11 @@ pub(crate) async fn until_ended(client: &Client, id: &str, limit: Option<Duratio
 }
 
 /// Shows the phase of a job that waits with its reason, and the progress of one that runs.
-fn show(bar: &ProgressBar, whole: &Value, job: &Job) {
-    bar.set_prefix(format!("{} {}", job.endpoint_version(), waiting::phase(whole, job.state.as_str())));
+fn show(bar: &ProgressBar, job: &Job) {
+    bar.set_prefix(format!("{} {}", job.endpoint_version(), waiting::phase(job)));
     if job.state != JobState::Running {
         bar.set_style(progress::waiting());
-        bar.set_message(waiting::text(whole).unwrap_or_default());
+        bar.set_message(waiting::text(job).unwrap_or_default());
         return;
     }
     bar.set_style(progress::running());

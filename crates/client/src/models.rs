@@ -858,6 +858,29 @@ impl Response for FeedbackSummary {
     const NAME: &'static str = "FeedbackSummary";
 }
 
+/// An uploaded file.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct File {
+    /// The content type.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub content_type: String,
+    /// The id.
+    pub id: String,
+    /// The name.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub name: String,
+    /// The size bytes.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub size_bytes: u64,
+    /// Download the file here within one hour.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub url: String,
+}
+
+impl Response for File {
+    const NAME: &'static str = "File";
+}
+
 /// A file to upload.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct FileRequest {
@@ -1617,6 +1640,22 @@ impl Response for OwnLimits {
     const NAME: &'static str = "OwnLimits";
 }
 
+/// What to do with the package.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct PackageReply {
+    /// Whether the package exists, so that no upload is needed.
+    pub exists: bool,
+    /// Send exactly these headers.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// PUT the `.tar.gz` here.
+    pub upload_url: Option<String>,
+}
+
+impl Response for PackageReply {
+    const NAME: &'static str = "PackageReply";
+}
+
 words! {
     /// The priority of a job.
     pub enum Priority {
@@ -1746,6 +1785,38 @@ pub struct Ready {
 
 impl Response for Ready {
     const NAME: &'static str = "Ready";
+}
+
+/// A requirement set: all that endpoints require of workers besides memory.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct RequirementSet {
+    /// The demands.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub demands: Requirements,
+    /// The id. It follows from the requirements: the same set always has the same id.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub id: String,
+    /// The versions with these requirements, as `name@version`.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub versions: Vec<String>,
+}
+
+impl Response for RequirementSet {
+    const NAME: &'static str = "RequirementSet";
+}
+
+/// The requirement sets of the tenant.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct RequirementSetList {
+    /// How many a tenant may have.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub limit: u32,
+    /// The requirement sets.
+    pub requirement_sets: Vec<RequirementSet>,
+}
+
+impl Response for RequirementSetList {
+    const NAME: &'static str = "RequirementSetList";
 }
 
 /// An endpoint's requirements for workers besides memory. Absent members require nothing.
