@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use comfy_table::{Cell, Table};
+use comfy_table::Cell;
 use serde_json::{Value, json};
 use stokehold_client::models::{Job, JobErrorCode, JobFilter, JobState};
 
@@ -120,8 +120,8 @@ fn list(global: &Global, jobs: &[Value]) -> Result<()> {
     Ok(())
 }
 
-fn table(jobs: &[Value]) -> Result<Table> {
-    let mut table = output::table(["job", "endpoint", "state", "ended", "attempts", "error"]);
+fn table(jobs: &[Value]) -> Result<output::Table> {
+    let mut table = output::table(["job", "endpoint", "state", "ended", "attempts", "error"]).wrapping(&["error"]);
     for job in jobs {
         let job: Job = decode(job)?;
         table.add_row([

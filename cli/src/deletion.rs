@@ -70,7 +70,7 @@ fn show(dependents: &[Dependent]) {
     if dependents.is_empty() {
         return;
     }
-    let mut table = output::table(["depends on it", "count", "examples"]);
+    let mut table = output::table(["depends on it", "count", "examples"]).wrapping(&["examples"]);
     for Dependent { kind, count, examples } in dependents {
         let examples: Vec<String> = examples.iter().map(|example| output::text(example.as_str())).collect();
         table.add_row([output::text(kind.as_str()), output::count(*count), examples.join(" ")]);

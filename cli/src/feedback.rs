@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use comfy_table::Table;
 use futures::StreamExt;
 use serde_json::json;
 use stokehold_client::models::{Feedback, FeedbackRequest, FeedbackSummary};
@@ -136,7 +135,7 @@ async fn stats(global: &Global, client: &Client, endpoint: Option<String>) -> Re
     output::print_table(&table(&decode(&found)?), "no rated jobs; rate one with `stoke feedback give JOB --accepted`")
 }
 
-fn table(FeedbackSummary { versions }: &FeedbackSummary) -> Table {
+fn table(FeedbackSummary { versions }: &FeedbackSummary) -> output::Table {
     let mut table = output::table(["endpoint", "rated", "accepted", "success", "mean score"]);
     for version in versions {
         table.add_row([

@@ -12,7 +12,7 @@ pub(crate) fn tell(global: &Global, findings: &[Finding]) -> Result<()> {
     if global.json {
         output::json(&json!({"checks": findings}))?;
     } else {
-        let mut table = output::table(["", "check", "result"]);
+        let mut table = output::table(["", "check", "result"]).wrapping(&["result"]);
         for Finding { what, verdict, found, fix } in findings {
             let word = match verdict {
                 Verdict::Ok => "ok",

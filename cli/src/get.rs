@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use comfy_table::{Cell, Table};
+use comfy_table::Cell;
 use stokehold_client::models::{Job, JobState, Timing};
 
 use crate::client::{Client, decode, segment};
@@ -96,7 +96,7 @@ fn show(job: &Job) -> Result<()> {
     Ok(())
 }
 
-fn facts(job: &Job) -> Table {
+fn facts(job: &Job) -> output::Table {
     let mut facts = output::table(["job", &job.id]);
     facts.add_row([Cell::new("state"), output::state_cell(job.state.as_str())]);
     facts.add_row(["endpoint", &job.endpoint_version()]);
@@ -135,8 +135,8 @@ fn facts(job: &Job) -> Table {
     facts
 }
 
-fn steps(job: &Job) -> Table {
-    let mut table = output::table(["step", "stage", "endpoint", "job", "state", "decision", "run", "reason"]);
+fn steps(job: &Job) -> output::Table {
+    let mut table = output::table(["step", "stage", "endpoint", "job", "state", "decision", "run", "reason"]).wrapping(&["reason"]);
     for step in &job.steps {
         table.add_row([
             Cell::new(output::text(step.name.as_str())),

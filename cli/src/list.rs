@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use comfy_table::{Cell, ColumnConstraint, Table};
+use comfy_table::{Cell, ColumnConstraint};
 use serde_json::{Value, json};
 use stokehold_client::models::{Job, JobFilter, Priority};
 
@@ -64,8 +64,8 @@ impl ListArgs {
     }
 }
 
-fn table(jobs: &[Value]) -> Result<Table> {
-    let mut table = output::table(["job", "endpoint", "state", "created", "attempts", "run", "waiting"]);
+fn table(jobs: &[Value]) -> Result<output::Table> {
+    let mut table = output::table(["job", "endpoint", "state", "created", "attempts", "run", "waiting"]).wrapping(&["waiting"]);
     let mut is_waiting = false;
     for job in jobs {
         let job: Job = decode(job)?;

@@ -1,13 +1,16 @@
 //! Terminal output: results on standard output, everything else on standard error.
 
+mod table;
+
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal as _, Write};
 
 use anyhow::Result;
-use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 use serde::Serialize;
 use serde_json::Value;
+
+pub(crate) use table::{Table, print_table, state_cell, table};
 
 /// Prints text and a line end on standard output.
 pub(crate) fn line(text: impl Display) -> Result<()> {
@@ -156,38 +159,6 @@ pub(crate) fn dim(text: impl Display) -> String {
 /// Text that is bold on a terminal.
 pub(crate) fn bold(text: impl Display) -> String {
     format!("\x1b[1m{text}\x1b[0m")
-}
-
-/// Creates a table with these headings.
-pub(crate) fn table<const N: usize>(headings: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(headings.map(|heading| Cell::new(heading).add_attribute(Attribute::Bold)));
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table
-}
-
-/// A cell with a state, coloured by its severity.
-pub(crate) fn state_cell(state: &str) -> Cell {
-    let cell = Cell::new(state);
-    match state {
-        "succeeded" | "completed" | "delivered" | "ready" | "ok" | "allow" => cell.fg(Color::Green),
-        "failed" | "exhausted" | "lost" | "fail" | "reject" => cell.fg(Color::Red),
-        "cancelled" | "expired" | "disabled" | "paused" | "draining" | "warn" => cell.fg(Color::Yellow),
-        "running" | "validating" | "finalizing" => cell.fg(Color::Cyan),
-        _ => cell,
-    }
-}
-
-/// Prints a table, or a note if it is empty.
-pub(crate) fn print_table(table: &Table, when_empty: &str) -> Result<()> {
-    if table.is_empty() {
-        note(when_empty);
-        return Ok(());
-    }
-    line(table.trim_fmt())
 }
 
 /// Formats a duration in milliseconds.

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
-use comfy_table::{Cell, Table};
+use comfy_table::Cell;
 use serde_json::{Value, json};
 use stokehold_client::models::{Quarantine, QuarantineOutcome, QuarantineRequest};
 
@@ -82,7 +82,7 @@ async fn decide(global: &Global, client: &Client, verb: &str, chosen: Chosen) ->
     if global.json {
         output::json(&json!({"jobs": jobs}))?;
     } else {
-        let mut table = output::table(["job", "outcome", "why"]);
+        let mut table = output::table(["job", "outcome", "why"]).wrapping(&["why"]);
         for job in &outcomes {
             table.add_row([Some(job.id.as_str()), Some(job.outcome.as_str()), job.why.as_deref()].map(output::text));
         }
@@ -97,8 +97,8 @@ async fn all(client: &Client) -> Result<Vec<String>> {
     Ok(found.jobs.into_iter().map(|job| job.id).collect())
 }
 
-fn table(found: &Quarantine) -> Table {
-    let mut table = output::table(["job", "tenant", "endpoint", "was", "since", "why"]);
+fn table(found: &Quarantine) -> output::Table {
+    let mut table = output::table(["job", "tenant", "endpoint", "was", "since", "why"]).wrapping(&["why"]);
     for job in &found.jobs {
         table.add_row([
             Cell::new(&job.id),

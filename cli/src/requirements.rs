@@ -54,7 +54,7 @@ pub(crate) async fn run(global: &Global, args: RequirementsArgs) -> Result<()> {
                 return output::json(&found);
             }
             let sets = decode::<RequirementSetList>(&found)?.requirement_sets;
-            let mut table = output::table(["requirement set", "requires", "used by"]);
+            let mut table = output::table(["requirement set", "requires", "used by"]).wrapping(&["requires", "used by"]);
             for RequirementSet { id, demands, versions } in sets {
                 let versions: Vec<String> = versions.iter().map(|version| output::text(version.as_str())).collect();
                 table.add_row([

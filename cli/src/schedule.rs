@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use comfy_table::{Cell, Table};
+use comfy_table::Cell;
 use reqwest::Method;
 use serde_json::{Value, json};
 use stokehold_client::models::{Schedule, ScheduleRequest, SubmitRequest};
@@ -156,7 +156,7 @@ fn state(schedule: &Schedule) -> &'static str {
     }
 }
 
-fn table(schedules: &[Value]) -> Result<Table> {
+fn table(schedules: &[Value]) -> Result<output::Table> {
     let mut table =
         output::table(["schedule", "name", "endpoint", "cron", "time zone", "state", "next", "last", "runs"]);
     for schedule in schedules {
@@ -182,7 +182,7 @@ fn show(schedule: &Schedule) -> Result<()> {
     output::json(&schedule.job)
 }
 
-fn facts(schedule: &Schedule) -> Table {
+fn facts(schedule: &Schedule) -> output::Table {
     let mut facts = output::table(["schedule", &schedule.id]);
     facts.add_row([Cell::new("state"), output::state_cell(state(schedule))]);
     facts.add_row(["name", &output::text(schedule.name.as_deref())]);

@@ -132,7 +132,7 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
     if global.json {
         return output::json(&found);
     }
-    let mut table = output::table(["secret", "set", "key", "used by"]);
+    let mut table = output::table(["secret", "set", "key", "used by"]).wrapping(&["used by"]);
     for secret in decode::<SecretList>(&found)?.secrets {
         table.add_row([
             Cell::new(output::text(secret.name.as_str())),

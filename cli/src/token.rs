@@ -285,7 +285,7 @@ fn list(global: &Global, tokens: &[Value]) -> Result<()> {
     if global.json {
         return output::json(&json!({"tokens": tokens}));
     }
-    let mut table = output::table(["id", "kind", "tenant", "name", "user", "rights", "last used", "expires"]);
+    let mut table = output::table(["id", "kind", "tenant", "name", "user", "rights", "last used", "expires"]).wrapping(&["rights"]);
     for token in tokens {
         let token = decode(token)?;
         let used = token.last_used_ms;

@@ -132,7 +132,7 @@ fn waiting(lanes: &[Lane]) -> String {
     if lanes.is_empty() {
         return "no jobs are waiting".to_owned();
     }
-    let mut table = output::table(["waiting", "endpoint", "priority", "needs", "done in", "why"]);
+    let mut table = output::table(["waiting", "endpoint", "priority", "needs", "done in", "why"]).wrapping(&["why"]);
     for lane in lanes {
         let (tenant, endpoint) = (output::text(lane.tenant.as_str()), output::text(lane.endpoint.as_str()));
         let (reason, message) = (lane.waiting.reason.as_str(), lane.waiting.message.as_str());

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use comfy_table::{Cell, Table};
+use comfy_table::Cell;
 use reqwest::Method;
 use serde_json::{Value, json};
 use stokehold_client::models::{WebhookDelivery, WebhookDeliveryState, WebhookSecret, WebhookTry};
@@ -113,9 +113,9 @@ async fn list(global: &Global, client: &Client, args: &ListArgs) -> Result<()> {
     output::print_table(&table(&deliveries)?, "no deliveries found")
 }
 
-fn table(deliveries: &[Value]) -> Result<Table> {
+fn table(deliveries: &[Value]) -> Result<output::Table> {
     let mut table =
-        output::table(["delivery", "event", "subject", "state", "created", "tries", "last response", "next"]);
+        output::table(["delivery", "event", "subject", "state", "created", "tries", "last response", "next"]).wrapping(&["last response"]);
     for delivery in deliveries {
         let delivery: WebhookDelivery = decode(delivery)?;
         table.add_row([
@@ -151,7 +151,7 @@ fn show(delivery: &WebhookDelivery) -> Result<()> {
     output::line(tries.trim_fmt())
 }
 
-fn facts(delivery: &WebhookDelivery) -> Table {
+fn facts(delivery: &WebhookDelivery) -> output::Table {
     let mut facts = output::table(["delivery", &delivery.id]);
     facts.add_row([Cell::new("state"), output::state_cell(delivery.state.as_str())]);
     facts.add_row(["event", &output::text(delivery.event.as_str())]);
@@ -170,8 +170,8 @@ fn facts(delivery: &WebhookDelivery) -> Table {
     facts
 }
 
-fn tries(delivery: &WebhookDelivery) -> Table {
-    let mut table = output::table(["try", "at", "status", "took", "error"]);
+fn tries(delivery: &WebhookDelivery) -> output::Table {
+    let mut table = output::table(["try", "at", "status", "took", "error"]).wrapping(&["error"]);
     for (n, tried) in delivery.tries.iter().enumerate() {
         table.add_row([
             (n + 1).to_string(),

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use comfy_table::{Cell, Table};
+use comfy_table::Cell;
 use serde_json::{Value, json};
 use stokehold_client::models::{Batch, OnInvalid};
 use stokehold_queue::now_ms;
@@ -31,7 +31,7 @@ pub(super) async fn list(global: &Global, client: &Client, args: &ListArgs) -> R
     output::print_table(&table(&batches)?, "no batches found; submit one with `stoke batch submit FILE`")
 }
 
-fn table(batches: &[Value]) -> Result<Table> {
+fn table(batches: &[Value]) -> Result<output::Table> {
     let mut table =
         output::table(["batch", "endpoint", "state", "created", "lines", "succeeded", "failed", "expired", "open"]);
     for batch in batches {
@@ -93,7 +93,7 @@ fn show(batch: &Batch) -> Result<()> {
     Ok(())
 }
 
-fn facts(batch: &Batch) -> Table {
+fn facts(batch: &Batch) -> output::Table {
     let counts = batch.counts;
     let mut facts = output::table(["batch", &batch.id]);
     facts.add_row([Cell::new("state"), output::state_cell(batch.state.as_str())]);
@@ -138,8 +138,8 @@ fn facts(batch: &Batch) -> Table {
     facts
 }
 
-fn invalid(batch: &Batch) -> Table {
-    let mut table = output::table(["line", "error"]);
+fn invalid(batch: &Batch) -> output::Table {
+    let mut table = output::table(["line", "error"]).wrapping(&["error"]);
     for error in &batch.errors {
         table.add_row([error.line.to_string(), error.message.clone()]);
     }

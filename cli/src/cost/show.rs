@@ -1,6 +1,6 @@
 //! Output of `stoke cost`: a table, a summary and CSV.
 
-use comfy_table::{Cell, CellAlignment, Table};
+use comfy_table::CellAlignment;
 use serde_json::Value;
 use stokehold_client::models::{CostRow, Costs, CostsBy};
 
@@ -47,7 +47,7 @@ const COLUMNS: [(&str, Read<Value>); 21] = [
     ("is_estimate", |row| row.is_estimate.into()),
 ];
 
-pub(super) fn table(by: &CostsBy, costs: &Costs) -> Table {
+pub(super) fn table(by: &CostsBy, costs: &Costs) -> output::Table {
     let is_by_job = *by == CostsBy::Job;
     let mut headings = vec![by.as_str(), "jobs"];
     if is_by_job {
@@ -56,10 +56,8 @@ pub(super) fn table(by: &CostsBy, costs: &Costs) -> Table {
         headings.extend(PARTS.map(|(_, word, _)| word));
         headings.extend(["total", "per job", "per 1,000", "breakdown"]);
     }
-    let mut table = output::table::<0>([]);
-    table.set_header(headings.iter().map(|heading| Cell::new(heading).add_attribute(comfy_table::Attribute::Bold)));
+    let mut table = output::table(&headings);
     for (n, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
         // All columns but the first and the bar hold numbers.
         if n > 0 && headings[n] != "breakdown" {
             column.set_cell_alignment(CellAlignment::Right);

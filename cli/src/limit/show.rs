@@ -2,12 +2,11 @@
 
 use std::fmt::Display;
 
-use comfy_table::Table;
 use stokehold_client::models::{AtBudget, BudgetOfDay, BudgetState, Limits, OwnLimits};
 
 use crate::{money, output};
 
-pub(super) fn table(own: &OwnLimits) -> Table {
+pub(super) fn table(own: &OwnLimits) -> output::Table {
     let mut table = headings();
     let tenant = Some(&*own.tenant).filter(|tenant| !tenant.is_empty()).unwrap_or("you");
     add(&mut table, tenant, &own.limits, own.budget.as_ref());
@@ -33,7 +32,7 @@ pub(super) fn spent(budget: &BudgetOfDay) -> Option<String> {
     }
 }
 
-pub(super) fn headings() -> Table {
+pub(super) fn headings() -> output::Table {
     output::table([
         "tenant",
         "weight",
@@ -52,7 +51,7 @@ fn most(limit: Option<impl Display>) -> String {
     limit.map_or("no limit".to_owned(), |limit| limit.to_string())
 }
 
-pub(super) fn add(table: &mut Table, name: &str, limits: &Limits, budget: Option<&BudgetOfDay>) {
+pub(super) fn add(table: &mut output::Table, name: &str, limits: &Limits, budget: Option<&BudgetOfDay>) {
     table.add_row([
         name.to_owned(),
         limits.weight.map_or("-".to_owned(), |weight| format!("{weight:?}")),

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -186,7 +185,7 @@ impl Verdict {
         (self.lines - self.lines_passed - self.not_passed.len()) as u64
     }
 
-    pub(super) fn table(&self) -> Table {
+    pub(super) fn table(&self) -> output::Table {
         let mut table = output::table(["", "measured", "limit", ""]);
         for check in &self.checks {
             let [mut measured, limit] = check.words();
