@@ -96,7 +96,7 @@ async fn matching(global: &Global, client: &Client, args: &CancelArgs) -> Result
     if global.json {
         return output::json(&json!({"cancelled": cancelled}));
     }
-    output::line(format_args!("{} jobs cancelled; workers are stopping those that run", output::count(cancelled)))
+    output::line(format_args!("{} cancelled; workers stop the running ones", output::counted(cancelled, "job")))
 }
 
 async fn cancel(client: &Client, id: &str) -> Result<Value> {

@@ -86,7 +86,7 @@ pub(crate) async fn run(global: &Global, args: DeadArgs) -> Result<()> {
                 let pairs: Vec<Value> = retried.iter().map(|[old, new]| json!({"id": old, "new_id": new})).collect();
                 return output::json(&json!({"retried": pairs}));
             }
-            output::line(format_args!("retried {} jobs as new jobs", output::count(retried.len() as u64)))
+            output::line(format_args!("retried {}", output::counted(retried.len() as u64, "job")))
         }
     }
 }

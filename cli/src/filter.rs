@@ -9,6 +9,7 @@ use serde_json::Value;
 use stokehold_client::models::{CancelledMany, JobFilter, ManyRequest, Priority, Retried, RetriedMany, RetryRequest};
 
 use crate::client::{Client, decode};
+use crate::output;
 use crate::submit::options::{self, words};
 
 /// Maximum number of jobs per call.
@@ -96,8 +97,8 @@ pub(crate) async fn retry_all(
         // Jobs that fail as fast as they are retried would keep this loop and their workers busy forever.
         if let Some(id) = again {
             bail!(
-                "stopped after {} jobs, because retried jobs are failing again, e.g. job {id}: see `stoke get {id}`",
-                retried.len()
+                "stopped after {}, because retried jobs are failing again, e.g. job {id}: see `stoke get {id}`",
+                output::counted(retried.len() as u64, "job")
             );
         }
         if !pages.goes_on(more, count == 0)? {

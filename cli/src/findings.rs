@@ -26,7 +26,7 @@ pub(crate) fn tell(global: &Global, findings: &[Finding]) -> Result<()> {
     }
     match failed(findings) {
         0 => Ok(()),
-        failed => bail!("{failed} of {} checks failed", findings.len()),
+        failed => bail!("{failed} of {} failed", output::counted(findings.len() as u64, "check")),
     }
 }
 

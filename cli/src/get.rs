@@ -117,7 +117,7 @@ fn facts(job: &Job) -> output::Table {
     let cost = job.cost_usd_micros.map(|micros| format!("${:.6}", micros as f64 / 1e6));
     let given = [
         ("waiting", waiting::text(job)),
-        ("out of memory", Some(job.oom_events).filter(|times| *times > 0).map(|times| format!("{times} times"))),
+        ("out of memory", Some(job.oom_events).filter(|times| *times > 0).map(|times| output::counted(times.into(), "time"))),
         ("batch", batch),
         ("retry of", job.retry_of.clone()),
         ("schedule", job.schedule_id.clone()),

@@ -125,8 +125,8 @@ async fn own(global: &Global, client: &Client, endpoint: Option<&str>) -> Result
     let found: OwnLimits = decode(&found)?;
     output::line(show::table(&found).trim_fmt())?;
     let usage = &found.usage;
-    let (running, open) = (output::count(usage.running), output::count(usage.open));
-    output::line(format_args!("\n{running} jobs running, {open} not ended"))?;
+    let (running, open) = (output::counted(usage.running, "job"), output::count(usage.open));
+    output::line(format_args!("\n{running} running, {open} not ended"))?;
     if let Some(held) = usage.memory_bytes {
         output::line(format_args!("{} of queue memory in use, including ended jobs", output::bytes(held)))?;
     }

@@ -88,7 +88,7 @@ async fn decide(global: &Global, client: &Client, verb: &str, chosen: Chosen) ->
         }
         output::print_table(&table, "no quarantined jobs: every job record is readable")?;
     }
-    ensure!(stays == 0, "{stays} of {} jobs could not be moved", jobs.len());
+    ensure!(stays == 0, "{stays} of {} could not be moved", output::counted(jobs.len() as u64, "job"));
     Ok(())
 }
 
@@ -146,6 +146,6 @@ mod tests {
         let global = Global { no_color: true, ..Global::default() };
         let chosen = Chosen { ids: Vec::new(), all: true };
         let failed = decide(&global, &client, "readmit", chosen).await.unwrap_err();
-        assert_eq!(failed.to_string(), "1 of 1 jobs could not be moved");
+        assert_eq!(failed.to_string(), "1 of 1 job could not be moved");
     }
 }

@@ -24,10 +24,11 @@ current spelling on standard error.
 ";
 
 const ERRORS: &str = "
-With `--json`, the last line of standard error is one JSON object if a command fails:
+With `--json`, the last line of standard error is one JSON object if a command fails, e.g. (here on two lines):
 
 ```json
-{\"error\": {\"code\": \"unauthorized\", \"message\": \"the token is not valid\", \"hint\": \"Save a token with ...\", \"status\": 401, \"exit_code\": 5}}
+{\"error\": {\"code\": \"unauthorized\", \"message\": \"the token is not valid\",
+  \"hint\": \"Save a token with ...\", \"status\": 401, \"exit_code\": 5}}
 ```
 
 `code` is a stable word: the code of the API's problem, or one of `usage`, `unavailable`,
@@ -150,7 +151,10 @@ fn item(page: &mut String, text: &str) {
     fill(page, text, "- ", "  ");
 }
 
-/// Writes text in lines of at most 100 characters, without breaks inside code.
+/// Longest line of the page, characters.
+const COLUMNS: usize = 99;
+
+/// Writes text in lines of at most [`COLUMNS`], without breaks inside code.
 fn fill(page: &mut String, text: &str, first: &str, next: &str) {
     let (mut line, mut is_code) = (first.to_owned(), false);
     let mut atoms: Vec<String> = Vec::new();
@@ -163,7 +167,7 @@ fn fill(page: &mut String, text: &str, first: &str, next: &str) {
     }
     for word in atoms {
         let is_start = line == first || line == next;
-        if !is_start && line.chars().count() + 1 + word.chars().count() > 100 {
+        if !is_start && line.chars().count() + 1 + word.chars().count() > COLUMNS {
             let _ = writeln!(page, "{line}");
             next.clone_into(&mut line);
             line.push_str(&word);
@@ -180,6 +184,8 @@ fn fill(page: &mut String, text: &str, first: &str, next: &str) {
 #[test]
 fn commands_are_documented() {
     let expected = page();
+    let long: Vec<&str> = expected.lines().filter(|line| line.chars().count() > COLUMNS).collect();
+    assert_eq!(long, Vec::<&str>::new(), "shorten these lines of examples");
     if std::env::var_os("BLESS").is_some() {
         fs::write(PATH, expected).unwrap();
         return;

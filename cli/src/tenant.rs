@@ -83,12 +83,12 @@ async fn switch(global: &Global, client: &Client, name: &str, verb: &str) -> Res
     if global.json {
         return output::json(&tenant);
     }
-    let open = output::count(decode::<Tenant>(&tenant)?.open_jobs);
+    let open = output::counted(decode::<Tenant>(&tenant)?.open_jobs, "open job");
     match verb {
         "disable" => {
-            output::line(format_args!("disabled tenant {name}; it has {open} open jobs, of which no more will start"))
+            output::line(format_args!("disabled tenant {name}; it has {open}, and starts no more"))
         }
-        _ => output::line(format_args!("enabled tenant {name}; its {open} open jobs continue")),
+        _ => output::line(format_args!("enabled tenant {name}; it continues with {open}")),
     }
 }
 

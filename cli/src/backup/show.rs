@@ -60,10 +60,10 @@ pub(super) fn created(manifest: &Manifest) -> Result<()> {
     let (jobs, keys) = (manifest.census.jobs.values().sum::<u64>(), manifest.census.keys);
     let took = manifest.ended_ms.saturating_sub(manifest.began_ms);
     output::line(format_args!(
-        "created {}: {} jobs, {} keys, {} in {}",
+        "created {}: {}, {}, {} in {}",
         manifest.id,
-        output::count(jobs),
-        output::count(keys),
+        output::counted(jobs, "job"),
+        output::counted(keys, "key"),
         mb(manifest.size_bytes()),
         output::millis(took)
     ))?;
@@ -107,7 +107,7 @@ pub(super) fn restored(outcome: &Outcome) -> Result<()> {
     }
     output::line(table.trim_fmt())?;
     if outcome.expired > 0 {
-        output::line(format_args!("{} expired keys were skipped", output::count(outcome.expired)))?;
+        output::line(format_args!("skipped {}", output::counted(outcome.expired, "expired key")))?;
     }
     if outcome.results > 0 {
         output::line(format_args!(

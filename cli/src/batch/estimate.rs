@@ -48,8 +48,8 @@ async fn ask(client: &Client, endpoint: &str, count: u64) -> Result<Value> {
 
 fn said(told: &BatchEstimate) -> Result<String, String> {
     if let Some(estimate) = &told.estimate {
-        let (lines, jobs) = (output::count(told.lines), output::count(estimate.basis_jobs));
-        return Ok(format!("{} for {lines} lines, based on {jobs} jobs of the last week", words(estimate)));
+        let (lines, jobs) = (output::counted(told.lines, "line"), output::counted(estimate.basis_jobs, "job"));
+        return Ok(format!("{} for {lines}, based on {jobs} of the last week", words(estimate)));
     }
     Err(match told.estimate_unknown {
         Some(EstimateUnknown::NoPrice) => {

@@ -48,7 +48,7 @@ pub(super) async fn run(global: &Global, client: &Client, kind: Kind, id: &str, 
 /// Prints how many lines were saved, and where.
 pub(super) fn said(kind: Kind, lines: u64, to: Option<&Path>) {
     if let Some(path) = to {
-        let lines = if lines == 1 { "1 line".to_owned() } else { format!("{} lines", output::count(lines)) };
+        let lines = output::counted(lines, "line");
         output::note(format_args!("saved {} to {}: {lines}", kind.word(), path.display()));
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn progress(batch: &Batch, now_ms: u64) -> String {
     let lines = batch.counts;
     let mut text = match &batch.state {
         BatchState::Validating => {
-            format!("validating, {} lines so far; {}", output::count(lines.total), counts(lines))
+            format!("validating, {} so far; {}", output::counted(lines.total, "line"), counts(lines))
         }
         state => format!(
             "{state}: {} of {} done; {}",

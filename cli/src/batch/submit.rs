@@ -20,7 +20,7 @@ use crate::{Global, completions, output};
 /// A line is {"input": ...} with optional "custom_id", "endpoint" and "metadata", or a line of an OpenAI batch file.
 #[derive(Args)]
 #[command(after_help = "Examples:
-  stoke batch submit prompts.jsonl --endpoint render --watch --output results.jsonl --errors errors.jsonl
+  stoke batch submit prompts.jsonl --endpoint render --watch -o results.jsonl --errors errors.jsonl
   stoke batch submit prompts.jsonl --endpoint render --budget-usd 2.50 --at-budget stop
   generate-lines | stoke batch submit - --endpoint embed --on-invalid skip")]
 pub(super) struct SubmitArgs {

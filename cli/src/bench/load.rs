@@ -36,7 +36,7 @@ const REQUESTS_MAX: f64 = 1e9;
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke bench load --rate 200 --duration 60s
-  stoke bench load --endpoint embed --input '{\"texts\": [\"a\"]}' --rate 20 --duration 5m --poisson --wait --hdr embed
+  stoke bench load --endpoint embed --input @input.json --rate 20 --duration 5m --poisson --wait
   stoke bench load --input-file mix.jsonl --rate 50 --duration 60s --wait --json
   stoke bench load --demo")]
 pub(crate) struct LoadArgs {

@@ -88,11 +88,11 @@ pub(super) fn summary(costs: &Costs) -> Vec<String> {
     let total = &costs.total;
     let paid = total.total_usd_micros;
     let mut lines = vec![format!(
-        "{} to {}: {} for {} jobs, {} per job, idle {:.0} %",
+        "{} to {}: {} for {}, {} per job, idle {:.0} %",
         output::text(costs.from.as_str()),
         output::text(costs.to.as_str()),
         dollars(paid),
-        output::count(total.jobs),
+        output::counted(total.jobs, "job"),
         known(total.per_job_usd_micros),
         costs.idle_share * 100.0,
     )];
@@ -101,7 +101,7 @@ pub(super) fn summary(costs: &Costs) -> Vec<String> {
         lines.extend(saved(hosted.ours_usd_micros, hosted.usd_micros, &output::text(hosted.service.as_str())));
     }
     if costs.left_off > 0 {
-        lines.push(format!("{} more rows are in the total; --limit shows more", costs.left_off));
+        lines.push(format!("the total includes {}; --limit shows more", output::counted(costs.left_off, "other row")));
     }
     if total.is_estimate {
         lines.push("~ marks an estimate: not every provider has sent its final bill".to_owned());

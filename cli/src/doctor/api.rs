@@ -174,8 +174,8 @@ async fn quarantine(client: &Client) -> Option<Finding> {
         Some(first) => Finding::warn(
             WHAT,
             format!(
-                "{} jobs have unreadable records, e.g. {}: {}",
-                found.total,
+                "unreadable: {}, e.g. {}: {}",
+                output::counted(found.total, "job record"),
                 first.id,
                 output::text(first.why.as_str())
             ),

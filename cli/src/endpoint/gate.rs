@@ -60,7 +60,7 @@ fn version(text: &str) -> Result<Tested, String> {
 #[command(after_help = "Examples:
   stoke deploy greet --traffic 0
   stoke endpoint gate greet@8 --batch cases.jsonl --min-success 0.98 --max-p95 900ms --promote
-  stoke endpoint gate greet@8 --batch cases.jsonl --check 'python3 judge.py' --junit gate.xml --roll-back")]
+  stoke endpoint gate greet@8 --batch cases.jsonl --check ./judge.py --junit gate.xml --roll-back")]
 pub(super) struct GateArgs {
     /// Version to test; it needs no traffic
     #[arg(value_name = "NAME@VERSION", value_parser = version, add = completions::endpoints())]

@@ -56,7 +56,7 @@ pub(super) async fn forget(global: &Global, client: &Client, args: &ForgetArgs) 
         return output::json(&done);
     }
     let ForgottenNeeds { forgotten } = decode(&done)?;
-    output::line(format_args!("forgot {forgotten} measurements of {}", args.name))
+    output::line(format_args!("forgot {} of {}", output::counted(forgotten, "measurement"), args.name))
 }
 
 fn path(name: &str) -> String {

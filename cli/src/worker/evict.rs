@@ -57,8 +57,7 @@ fn describe(evicted: &Evicted) -> String {
     let (name, id) = (output::text(evicted.name.as_str()), &evicted.id);
     let jobs = match evicted.requeued {
         0 => "it ran no job".to_owned(),
-        1 => "1 job went back to the queue".to_owned(),
-        jobs => format!("{jobs} jobs went back to the queue"),
+        jobs => format!("{} went back to the queue", output::counted(jobs.into(), "job")),
     };
     let token = if evicted.join_token_revoked { ", and its join token is revoked" } else { "" };
     format!("worker {name} ({id}) is evicted: {jobs}{token}")

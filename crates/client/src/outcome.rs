@@ -53,8 +53,11 @@ impl Job {
         match (&self.state, &self.error) {
             (JobState::Succeeded, _) => Ok(()),
             (state, Some(error)) => {
-                let attempts = self.attempts.len();
-                Err(JobFailed(format!("job {} {state} after {attempts} attempt(s): {error}", self.id)).into())
+                let attempts = match self.attempts.len() {
+                    1 => "1 attempt".to_owned(),
+                    attempts => format!("{attempts} attempts"),
+                };
+                Err(JobFailed(format!("job {} {state} after {attempts}: {error}", self.id)).into())
             }
             (state, None) => Err(JobFailed(format!("job {} is {state}", self.id)).into()),
         }
@@ -101,6 +104,6 @@ mod tests {
         let job = serde_json::json!({"id": "1", "endpoint": "e", "state": "failed",
             "error": {"code": "handler_error", "class": "LookupError", "message": "no such thing", "traceback": "at line 1\n", "stderr": null}});
         let error = decode::<Job>(&job).and_then(|job| job.succeeded()).expect_err("it failed").to_string();
-        assert_eq!(error, "job 1 failed after 0 attempt(s): handler_error: LookupError: no such thing\nat line 1");
+        assert_eq!(error, "job 1 failed after 0 attempts: handler_error: LookupError: no such thing\nat line 1");
     }
 }
