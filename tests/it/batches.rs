@@ -1,7 +1,7 @@
 //! A batch whose workers and runners are killed throughout its run.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -13,6 +13,8 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use stokehold_tests::process::peak_mib;
 use stokehold_tests::stack::{Stack, Worker};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::Command;
 use tokio::time::Instant;
 
 use crate::api::{self, Api};
@@ -110,6 +112,22 @@ async fn look_all_the_while(api: Api, path: String) -> u64 {
     }
 }
 
+/// A command that watches a batch. It is killed when the test ends, also with a failure.
+fn watcher(command: std::process::Command) -> Command {
+    let mut command = Command::from(command);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+/// Sets a flag on drop, so that a thread ends with the test, also with a failure.
+struct SetOnDrop(Arc<AtomicBool>);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// Sends SIGKILL. Returns whether there was a process to kill.
 fn kill_9(pid: Option<u32>) -> bool {
     pid.is_some_and(|pid| kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).is_ok())
@@ -189,23 +207,24 @@ async fn a_batch_loses_and_doubles_no_line_while_its_workers_and_runners_are_kil
     let args =
         ["batch", "submit", &input, "--endpoint", "line", "--on-invalid", "skip", "--max-attempts", "20", "--watch"];
     let started = Instant::now();
-    let mut submit = stack.command(&[&args[..], &["--output", &results, "--errors", &errors]].concat());
-    let mut submit = submit.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let submit = stack.command(&[&args[..], &["--output", &results, "--errors", &errors]].concat());
+    let mut submit = watcher(submit).spawn().unwrap();
     let mut said = BufReader::new(submit.stderr.take().unwrap());
     let mut first = String::new();
-    said.read_line(&mut first).unwrap();
+    said.read_line(&mut first).await.unwrap();
     let id = first.split([' ', ';']).find(|word| word.starts_with("batch_")).unwrap_or_else(|| panic!("{first}"));
     let path = format!("/v1/batches/{id}");
-    let watching = tokio::task::spawn_blocking(move || {
+    let watching = tokio::spawn(async move {
         let mut rest = String::new();
-        said.read_to_string(&mut rest).unwrap();
-        (submit.wait().unwrap(), rest)
+        said.read_to_string(&mut rest).await.unwrap();
+        (submit.wait().await.unwrap(), rest)
     });
 
     let mut lookers = vec![tokio::spawn(look_all_the_while(Api::of(&stack), path.clone()))];
     let look_at = |url: &str| tokio::spawn(look_all_the_while(Api::of(&stack).at(url), path.clone()));
     lookers.push(look_at(&replica.url));
     let (stop, kills) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let _stopped = SetOnDrop(stop.clone());
     let nemesis = {
         let (stack, stop, kills, every) = (stack.clone(), stop.clone(), kills.clone(), size.kill_every);
         std::thread::spawn(move || rage(&stack, every, &stop, &kills))
@@ -237,7 +256,8 @@ async fn a_batch_loses_and_doubles_no_line_while_its_workers_and_runners_are_kil
     let took = started.elapsed();
     stop.store(true, Relaxed);
     nemesis.join().unwrap();
-    let (status, rest) = watching.await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(60), watching).await;
+    let (status, rest) = ended.expect("the batch has ended, and its watcher has not").unwrap();
     let mut looks = 0;
     for looker in lookers {
         looks += looker.await.unwrap();
@@ -275,8 +295,10 @@ async fn a_batch_loses_and_doubles_no_line_while_its_workers_and_runners_are_kil
     std::fs::create_dir(file("mended")).unwrap();
     std::fs::write(file("mended/line.py"), mended).unwrap();
     let _ = stack.stoke_ok(&["deploy", &file("mended/line.py")]);
-    let again = stack.stoke_ok(&["batch", "retry", id, "--watch", "--json"]);
-    let again: Value = serde_json::from_str(&again).unwrap();
+    let again = watcher(stack.command(&["batch", "retry", id, "--watch", "--json"])).output();
+    let again = tokio::time::timeout(size.patience, again).await.expect("the retry ends").unwrap();
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
     adds_up(&again);
     assert_eq!((&again["state"], &again["retry_of"]), (&json!("completed"), &json!(id)));
     assert_eq!((count(&again, "total"), count(&again, "succeeded")), (expected("failed"), expected("failed")));
