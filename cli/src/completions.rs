@@ -15,7 +15,7 @@ use crate::client::{Client, decode};
 use crate::{Global, help, output};
 
 /// Environment variable with which a shell asks for completions.
-const VARIABLE: &str = "COMPLETE";
+const COMPLETE: &str = "COMPLETE";
 
 /// Timeout of the request for endpoint names: a person waits.
 const TIMEOUT: Duration = Duration::from_millis(800);
@@ -49,15 +49,15 @@ fn script(shell: Shell) -> Result<String> {
         Shell::Fish => &Fish,
     };
     let mut script = Vec::new();
-    shell.write_registration(VARIABLE, "stoke", "stoke", "stoke", &mut script).context("cannot write the script")?;
+    shell.write_registration(COMPLETE, "stoke", "stoke", "stoke", &mut script).context("cannot write the script")?;
     String::from_utf8(script).context("the script is not valid UTF-8")
 }
 
 /// Prints the completions and exits, if a shell asks for them.
 pub(crate) fn complete() {
     // Building the commands takes longer than this look.
-    if std::env::var_os(VARIABLE).is_some() {
-        CompleteEnv::with_factory(help::command).var(VARIABLE).complete();
+    if std::env::var_os(COMPLETE).is_some() {
+        CompleteEnv::with_factory(help::command).var(COMPLETE).complete();
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     fn every_shell_has_a_script_that_asks_this_program() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let script = script(shell).unwrap();
-            assert!(script.contains(VARIABLE) && script.contains("stoke"), "{script}");
+            assert!(script.contains(COMPLETE) && script.contains("stoke"), "{script}");
         }
     }
 

@@ -46,6 +46,7 @@ OTHER: dict[str, dict[str, tuple[str, str]]] = {
         "HF_TOKEN": ("", "Token for private repositories of weights at Hugging Face. `stoke deploy` reads it."),
         "HF_ENDPOINT": ("`https://huggingface.co`", "Address of a mirror of Hugging Face. `stoke deploy` reads it."),
         "TRACEPARENT": ("", "Trace context of the caller, which `stoke submit` passes on to the job."),
+        "COMPLETE": ("", "Shell that asks for completions: the script of `stoke completions` sets it on each Tab."),
         "TERM": ("", "`dumb` turns off progress bars."),
         "USER": ("", "Name that the audit log records for commands with direct access to Redis."),
     },
