@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 use stokehold_client::models::VersionList;
 
 use super::traffic;
-use crate::client::{Client, decode, segment};
+use crate::client::{Client, Problem, decode, segment};
 use crate::deletion::{self, DeletionArgs};
+use crate::exit::{FAILED, Report};
+use crate::failure::{Failure, Failures};
 use crate::submit::options::endpoint;
 use crate::{Global, completions, output};
 
@@ -30,7 +32,8 @@ pub(super) struct DeleteArgs {
 
 /// Delete old versions of an endpoint that get no new jobs
 ///
-/// The previous version is kept too, for `stoke endpoint rollback`. Versions with open jobs are not deleted.
+/// The previous version is kept too, for `stoke endpoint rollback`. A version in use is not deleted, and the command
+/// then exits with status 1.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke endpoint prune greet
@@ -63,19 +66,91 @@ pub(super) async fn prune(global: &Global, client: &Client, args: &PruneArgs) ->
     };
     let numbers = versions.iter().map(|version| version.version);
     let old: Vec<u32> = numbers.filter(|version| !has_use(version)).skip(args.keep).collect();
-    let (mut deleted, mut kept) = (Vec::new(), Vec::new());
-    for version in old {
-        match deletion::unused(client, &path(&args.name, Some(version))).await {
+    let (mut deleted, mut kept, mut failures) = (Vec::new(), Vec::<Value>::new(), Failures::default());
+    for version in &old {
+        match deletion::unused(client, &path(&args.name, Some(*version))).await {
             Ok(()) => deleted.push(version),
-            Err(error) => kept.push((version, format!("{error:#}"))),
+            // Continue with the remaining versions.
+            Err(error) => {
+                let error = without_blame(error);
+                kept.push(json!({"version": version, "why": Report::of(&error).message}));
+                failures.add(format_args!("kept {}@{version}", args.name), &error);
+            }
         }
     }
     if global.json {
-        let kept: Vec<Value> = kept.iter().map(|(version, why)| json!({"version": version, "why": why})).collect();
-        return output::json(&json!({"deleted": deleted, "kept": kept}));
+        output::json(&json!({"deleted": deleted, "kept": kept}))?;
+    } else {
+        output::line(format_args!("deleted {} of {}", output::counted(deleted.len() as u64, "version"), args.name))?;
     }
-    for (version, why) in &kept {
-        output::line(format!("kept {}@{version}: {why}", args.name))?;
+    failures.end(old.len(), "version", "were not deleted")
+}
+
+/// A version that is in use is refused for its state, and not because the command is wrong.
+fn without_blame(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<Problem>() {
+        Some(problem) if problem.code == "in_use" => Failure::new("in_use", FAILED, error.to_string()).into(),
+        _ => error,
     }
-    output::line(format!("deleted {} versions of {}", deleted.len(), args.name))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::sync::{Arc, Mutex};
+
+    use axum::extract::Path;
+    use axum::http::StatusCode;
+    use axum::response::{IntoResponse, Response};
+    use axum::routing::{delete, get};
+    use axum::{Json, Router};
+
+    use super::*;
+    use crate::exit::NOT_ALLOWED;
+    use crate::stub;
+
+    /// Prunes an endpoint with the versions 1 to 6, of which 6 gets the jobs and 4 was current before. The API refuses
+    /// some versions. Returns the versions that it was asked to delete, and the error.
+    async fn pruned(keep: usize, refused: &'static [u32], status: u16, code: &'static str) -> (Vec<u32>, Option<Report>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = asked.clone();
+        let answer = async move |Path(version): Path<u32>| -> Response {
+            seen.lock().unwrap().push(version);
+            if !refused.contains(&version) {
+                return Json(json!({"deleted": true, "dependents": [], "freed_bytes": 1})).into_response();
+            }
+            let problem = json!({"status": status, "code": code, "detail": format!("version {version} stays")});
+            (StatusCode::from_u16(status).unwrap(), Json(problem)).into_response()
+        };
+        let versions: Vec<Value> = (1..=6).rev().map(|version| json!({"name": "greet", "version": version})).collect();
+        let traffic = json!({"name": "greet", "previous": 4, "versions": [{"version": 6, "percent": 100}]});
+        let routes = Router::new()
+            .route("/v1/endpoints/greet/traffic", get(async move || Json(traffic)))
+            .route("/v1/endpoints/greet/versions", get(async move || Json(json!({"versions": versions}))))
+            .route("/v1/endpoints/greet/versions/{version}", delete(answer));
+        let client = stub::serve(routes).await;
+        let args = PruneArgs { name: "greet".to_owned(), keep };
+        let error = prune(&Global::default(), &client, &args).await.err();
+        let asked = asked.lock().unwrap().clone();
+        (asked, error.map(|error| Report::of(&error)))
+    }
+
+    #[tokio::test]
+    async fn old_versions_without_jobs_are_deleted() {
+        assert_eq!(pruned(1, &[], 409, "in_use").await, (vec![3, 2, 1], None));
+        assert_eq!(pruned(10, &[], 409, "in_use").await, (vec![], None));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_does_not_stop_the_others_and_is_a_failure() {
+        let (asked, error) = pruned(1, &[2], 409, "in_use").await;
+        let error = error.unwrap();
+        assert_eq!((asked, &*error.message), (vec![3, 2, 1], "1 of 3 versions were not deleted"));
+        assert_eq!(error.exit_code, FAILED);
+        let all = pruned(1, &[1, 2, 3], 409, "in_use").await.1.unwrap();
+        assert_eq!((&*all.code, all.exit_code), ("in_use", FAILED));
+        let denied = pruned(1, &[1, 2, 3], 403, "forbidden").await.1.unwrap();
+        assert_eq!((&*denied.code, denied.exit_code), ("forbidden", NOT_ALLOWED));
+        assert!(denied.hint.unwrap().contains("stoke token create"));
+    }
 }
