@@ -26,6 +26,18 @@ pub(crate) fn millis(most: u64) -> impl Fn(&str) -> Result<u64, String> + Clone 
     }
 }
 
+/// Longest duration that [`parse`] accepts. A clock cannot add a much longer one to the time.
+const LONGEST: Duration = Duration::from_secs(100 * 31_557_600);
+
+/// Parses a duration of at most a hundred years.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let given = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if given > LONGEST {
+        return Err(format!("must be at most {}", words(LONGEST)));
+    }
+    Ok(given)
+}
+
 /// Parses a duration to seconds.
 pub(crate) fn fraction_seconds(text: &str) -> Result<f64, String> {
     humantime::parse_duration(text).map(|given| given.as_secs_f64()).map_err(|error| error.to_string())
@@ -53,5 +65,14 @@ mod tests {
         assert_eq!((millis("2500ms"), millis("1m"), millis("0s")), (Ok(2_500), Ok(60_000), Ok(0)));
         assert!(millis("61s").is_err() && millis("1us").is_err());
         assert_eq!(fraction_seconds("1m 500ms"), Ok(60.5));
+    }
+
+    #[test]
+    fn a_time_after_any_duration_exists() {
+        assert_eq!(parse("90s"), Ok(Duration::from_secs(90)));
+        assert!(tokio::time::Instant::now().checked_add(parse("100y").unwrap()).is_some());
+        for wrong in ["101y", "584542046090y"] {
+            assert_eq!(parse(wrong), Err("must be at most 100years".to_owned()), "{wrong}");
+        }
     }
 }

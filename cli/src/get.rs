@@ -11,7 +11,7 @@ use comfy_table::Cell;
 use stokehold_client::models::{Job, JobState, Timing};
 
 use crate::client::{Client, decode, segment};
-use crate::{Global, output, result, submit, wait, waiting};
+use crate::{Global, duration, output, result, submit, wait, waiting};
 
 /// Show a job: its state, attempts, timing and result
 #[derive(Args)]
@@ -26,7 +26,7 @@ pub(crate) struct GetArgs {
     #[arg(long, short)]
     wait: bool,
     /// Stop waiting after this time with status 4, e.g. 90s or 5m; the job keeps running [default: no limit]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, requires = "wait")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "wait")]
     wait_timeout: Option<Duration>,
     /// Show a trace of the job's time; with --json, in OpenTelemetry format (OTLP/JSON)
     #[arg(long, short, conflicts_with_all = ["wait", "out"])]

@@ -22,7 +22,7 @@ use crate::deploy::Builder;
 use crate::describe::describe;
 use crate::failure::{Failure, require, usage};
 use crate::submit::{input, options};
-use crate::{Global, kind, output, paths, progress, weights};
+use crate::{Global, duration, kind, output, paths, progress, weights};
 
 /// Run a handler once on this machine, in its own environment, without a server
 #[derive(Args)]
@@ -54,7 +54,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "INDICES", value_delimiter = ',')]
     gpus: Option<Vec<u32>>,
     /// Time limit of loading, e.g. 90s or 5m
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "30m")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30m")]
     load_timeout: Duration,
 }
 

@@ -16,7 +16,7 @@ use stokehold_queue::now_ms;
 
 use crate::client::{Call, Client, decode};
 use crate::failure::usage;
-use crate::{Global, completions, output, result, upload, wait};
+use crate::{Global, completions, duration, output, result, upload, wait};
 use flags::{JobFlags, StartFlags};
 
 /// Submit a job (--wait waits for its result)
@@ -39,7 +39,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long, short)]
     wait: bool,
     /// Stop waiting after this time with status 4, e.g. 90s or 5m; the job keeps running [default: no limit]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, requires = "wait")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "wait")]
     wait_timeout: Option<Duration>,
     /// Save the files of the result to this folder
     #[arg(long, short, value_name = "FOLDER", requires = "wait")]

@@ -19,7 +19,7 @@ use self::api::Api;
 use self::redis::Redis;
 use crate::client::Client;
 use crate::failure::require;
-use crate::{Global, output};
+use crate::{Global, duration, output};
 
 /// Maximum and default validity of the old token after a rotation.
 const OVERLAP_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -104,7 +104,7 @@ struct CreateArgs {
     #[arg(long = "scope", value_delimiter = ',', value_name = "SCOPE,...")]
     scopes: Vec<Scope>,
     /// Lifetime, e.g. 12h or 30d [default: no expiry]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
     /// Allow only one worker to join (with --kind join)
     #[arg(long)]
@@ -123,10 +123,10 @@ struct RotateArgs {
     /// Token id (the part after the first _), or the whole token
     id: String,
     /// How long the old secret stays valid, at most 7d
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = OVERLAP)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = OVERLAP)]
     overlap: Duration,
     /// Lifetime of the new secret [default: the lifetime of the old one]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
 }
 

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::client::{Client, decode};
 use crate::worker::list as workers;
-use crate::{Global, output};
+use crate::{Global, duration, output};
 
 /// Width of a GPU's memory bar, characters.
 const BAR: usize = 40;
@@ -27,7 +27,7 @@ const BAR: usize = 40;
   stoke top --once")]
 pub(crate) struct TopArgs {
     /// Refresh interval, e.g. 1s
-    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration, value_name = "DURATION")]
+    #[arg(long, default_value = "1s", value_parser = duration::parse, value_name = "DURATION")]
     every: Duration,
     /// Print once and exit
     #[arg(long)]

@@ -18,7 +18,7 @@ use super::tally::Tally;
 use crate::client::{Call, Client, RequestError, retry, segment};
 use crate::failure::require;
 use crate::signals::StopSignals;
-use crate::{Global, output};
+use crate::{Global, duration, output};
 
 /// Long-poll duration of one request for a job, seconds.
 const HOLD_S: u64 = 30;
@@ -44,7 +44,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "PER_SECOND", default_value_t = 50.0)]
     rate: f64,
     /// How long to send requests, e.g. 90s or 5m
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
     duration: Duration,
     /// Number of requests, instead of --duration
     #[arg(long, value_name = "N", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
@@ -75,7 +75,7 @@ pub(crate) struct LoadArgs {
     #[arg(long)]
     count_429: bool,
     /// How long to wait at the end for requests in flight
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "5m")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5m")]
     patience: Duration,
     /// Save the latency distributions as FILE.submit.hgrm and FILE.result.hgrm, for HdrHistogram's plotter
     #[arg(long, value_name = "FILE")]

@@ -89,7 +89,7 @@ pub(super) struct GateArgs {
     #[arg(long)]
     roll_back: bool,
     /// Time limit of the batch and of the check, e.g. 30m; open lines then count as not passed
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration::parse)]
     timeout: Duration,
     /// Priority of the jobs [default: batch]
     #[arg(long, value_parser = words::<Priority>())]
