@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
-use stokehold_package::Kind;
+use stokehold_package::{Kind, name_of};
 
 use crate::failure::usage;
 use crate::{Global, kind, output};
 
-/// Create a folder with a working example endpoint
+/// Create a folder with a working example endpoint, named after the folder
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stoke init greet\n  stoke init proxy --kind server")]
 pub(crate) struct InitArgs {
@@ -52,10 +52,10 @@ fn start(kind: Kind) -> &'static [Start] {
 }
 
 pub(crate) fn run(global: &Global, args: &InitArgs) -> Result<()> {
-    let files = write(&args.folder, start(args.kind))?;
+    let (name, files) = write(&args.folder, start(args.kind))?;
     let shown = args.folder.display();
     if global.json {
-        return output::json(&json!({"folder": args.folder, "files": files}));
+        return output::json(&json!({"folder": args.folder, "endpoint": name, "files": files}));
     }
     for file in &files {
         output::line(format_args!("  {file}"))?;
@@ -64,21 +64,29 @@ pub(crate) fn run(global: &Global, args: &InitArgs) -> Result<()> {
     output::line(format_args!("deploy it  stoke deploy {shown}"))
 }
 
-/// Writes the files. Existing files are never changed.
-fn write(folder: &Path, files: &[Start]) -> Result<Vec<&'static str>> {
+/// The name of the endpoint in the templates, which is replaced by the one of the folder.
+const NAME: &str = "name = \"greet\"";
+
+/// Writes the files, with an endpoint that is named after the folder. Existing files are never changed. Returns the
+/// name of the endpoint, and the names of the files.
+fn write(folder: &Path, files: &[Start]) -> Result<(String, Vec<&'static str>)> {
     if let Some((name, _)) = files.iter().find(|(name, _)| folder.join(name).exists()) {
         usage!("{} already exists; choose another folder", folder.join(name).display());
     }
-    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let create = || format!("cannot create {}", folder.display());
+    fs::create_dir_all(folder).with_context(create)?;
+    // The folder may be given as `.`, which is no name.
+    let whole = folder.canonicalize().with_context(create)?;
+    let endpoint = name_of(&whole.file_name().unwrap_or_default().to_string_lossy());
     for (name, text) in files {
         let path = folder.join(name);
         let written = fs::File::create_new(&path).and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
+            file.write_all(text.replace(NAME, &format!("name = \"{endpoint}\"")).as_bytes())?;
             make_executable(&file, text)
         });
         written.with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Ok(files.iter().map(|(name, _)| *name).collect())
+    Ok((endpoint, files.iter().map(|(name, _)| *name).collect()))
 }
 
 /// Makes a file executable if it begins with `#!`.
@@ -89,4 +97,25 @@ fn make_executable(file: &fs::File, text: &str) -> std::io::Result<()> {
     }
     let mode = file.metadata()?.permissions().mode();
     file.set_permissions(fs::Permissions::from_mode(mode | 0o111))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_named_after_its_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        for (folder, expected) in [("hello", "hello"), ("My_Model v2", "my-model-v2")] {
+            for kind in [Kind::Python, Kind::Runpod, Kind::Server, Kind::Command] {
+                let folder = parent.path().join(format!("{kind}")).join(folder);
+                let (name, files) = write(&folder, start(kind)).unwrap();
+                assert_eq!((name.as_str(), files.contains(&"stoke.toml")), (expected, true), "{kind}");
+                let written = fs::read_to_string(folder.join("stoke.toml")).unwrap();
+                assert!(written.contains(&format!("name = \"{expected}\"\n")), "{kind}: {written}");
+                assert!(write(&folder, start(kind)).is_err(), "existing files stay");
+            }
+        }
+    }
 }

@@ -52,7 +52,7 @@ async fn what_init_writes_runs_on_this_machine_and_deployed() {
         let here: Value =
             serde_json::from_str(&stack.stoke_ok(&["run", folder, "--input", &input.to_string()])).unwrap();
         assert_eq!(here, expected, "{kind}");
-        let _ = stack.stoke_ok(&["deploy", folder, "--name", kind]);
+        let _ = stack.stoke_ok(&["deploy", folder]);
         let there = result(&stack, kind, &input);
         assert_eq!(there["output"], expected["output"], "{kind}");
         if kind != "command" {
@@ -87,12 +87,6 @@ async fn the_cli_and_the_python_sdk_deploy_the_same_version() {
     for kind in ["python", "cog", "runpod", "server", "command"] {
         let folder = dir.path().join(kind).to_string_lossy().into_owned();
         let _ = stack.stoke_ok(&["init", &folder, "--kind", kind]);
-        // The templates share a name.
-        if kind != "cog" {
-            let toml = Path::new(&folder).join("stoke.toml");
-            let text = fs::read_to_string(&toml).unwrap().replace("name = \"greet\"", &format!("name = \"{kind}\""));
-            fs::write(toml, text).unwrap();
-        }
         folders.push(folder);
         names.push(format!("{kind}@1"));
     }

@@ -25,5 +25,6 @@ pub use error::{BoxError, Error};
 pub use kind::Kind;
 pub use manifest::{Overlay, WeightSource};
 pub use package::Package;
+pub use request::name_of;
 pub use requirements::{Requirements, Unlocked};
 pub use weights::{Host, Method, Pinned, Request, Response, forget_pins};

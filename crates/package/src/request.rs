@@ -85,7 +85,8 @@ fn inside(file: &Path, folder: &Path) -> Option<String> {
 }
 
 /// Derives an endpoint name from the name of a folder or file.
-fn name_of(shown: &str) -> String {
+#[must_use]
+pub fn name_of(shown: &str) -> String {
     let stem = shown.strip_suffix(".py").unwrap_or(shown).to_ascii_lowercase();
     let parts: Vec<&str> = stem.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty()).collect();
     let name: String = parts.join("-").chars().take(63).collect();
