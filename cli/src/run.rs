@@ -10,7 +10,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value, json};
-use stokehold_package::{Kind, Overlay, Package};
+use stokehold_package::{Kind, Overlay, Package, missing_module};
 use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::gateway::{JobMessage, LogStream, Secrets};
 use stokehold_queue::job::JobError;
@@ -22,7 +22,7 @@ use crate::deploy::Builder;
 use crate::describe::describe;
 use crate::failure::{Failure, require, usage};
 use crate::submit::{input, options};
-use crate::{Global, duration, kind, output, paths, progress, weights};
+use crate::{Global, duration, kind, output, paths, progress, schema, weights};
 
 /// Run a handler once on this machine, in its own environment, without a server
 #[derive(Args)]
@@ -33,7 +33,7 @@ pub(crate) struct RunArgs {
     /// Folder, .py file, or FILE.py:OBJECT
     path: String,
     /// Input as JSON, @FILE, or - for standard input [default: {}]
-    #[arg(long, short)]
+    #[arg(long, short, allow_negative_numbers = true)]
     input: Option<String>,
     /// Pass a file as the member KEY of the input; may be repeated
     #[arg(long, short, value_name = "KEY=PATH")]
@@ -184,7 +184,8 @@ fn check(schema: &Value, input: &Value) -> Result<()> {
         .map(|error| format!("  input{}: {error}", error.instance_path().to_string().replace('/', ".")))
         .collect();
     if !wrong.is_empty() {
-        usage!("the input does not match the schema:\n{}", wrong.join("\n"));
+        let failure = Failure::usage(format!("the input does not match the schema:\n{}", wrong.join("\n")));
+        return Err(schema::file_advice(schema, input).into_iter().fold(failure, Failure::hint).into());
     }
     Ok(())
 }
@@ -227,12 +228,16 @@ fn save(files: &BTreeMap<String, PathBuf>, folder: &Path) -> Result<()> {
 }
 
 fn told(error: JobError) -> anyhow::Error {
+    let hint = missing_module(&error.class, &error.message);
     let kind = Some(error.class).filter(|class| !class.is_empty()).map_or(String::new(), |class| format!("{class}: "));
     let mut text = format!("the job failed ({}): {kind}{}", error.code.as_str(), error.message);
     for more in [error.traceback, error.stderr].into_iter().flatten() {
         text = format!("{text}\n{}", more.trim_end());
     }
-    anyhow::anyhow!(text)
+    match hint {
+        Some(hint) => Failure::job(text).hint(hint).into(),
+        None => anyhow::anyhow!(text),
+    }
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -71,7 +71,7 @@ struct CreateArgs {
     #[command(flatten)]
     schedule: ScheduleFlags,
     /// Input as JSON, @FILE, or - for standard input [default: {}]
-    #[arg(long, short)]
+    #[arg(long, short, allow_negative_numbers = true)]
     input: Option<String>,
     #[command(flatten)]
     job: JobFlags,

@@ -11,12 +11,13 @@ use anyhow::{Context, Result};
 use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
-use stokehold_client::models::{Job, JobState, SubmitRequest};
+use stokehold_client::models::{EndpointVersion, Job, JobState, SubmitRequest, VersionList};
+use stokehold_package::missing_module;
 use stokehold_queue::now_ms;
 
-use crate::client::{Call, Client, decode};
-use crate::failure::usage;
-use crate::{Global, completions, duration, output, result, upload, wait};
+use crate::client::{Call, Client, Problem, decode, segment};
+use crate::failure::{Failure, usage};
+use crate::{Global, completions, duration, output, result, schema, upload, wait};
 use flags::{JobFlags, StartFlags};
 
 /// Submit a job (--wait waits for its result)
@@ -30,7 +31,7 @@ pub(crate) struct SubmitArgs {
     #[arg(value_name = "NAME[@VERSION]", add = completions::endpoints())]
     endpoint: String,
     /// Input as JSON, @FILE, or - for standard input [default: {}]
-    #[arg(long, short)]
+    #[arg(long, short, allow_negative_numbers = true)]
     input: Option<String>,
     /// Upload a file and pass it as the member KEY of the input; may be repeated
     #[arg(long, short, value_name = "KEY=PATH")]
@@ -56,14 +57,18 @@ pub(crate) struct SubmitArgs {
 pub(crate) async fn run(global: &Global, args: SubmitArgs) -> Result<()> {
     let client = Client::connect(global)?;
     let (called_ms, place) = (now_ms().to_string(), traceparent());
-    let body = serde_json::to_value(request(&client, &args).await?)?;
+    let request = request(&client, &args).await?;
+    let body = serde_json::to_value(&request)?;
     // A retried request must not create a second job.
     let key = args.idempotency_key.clone().unwrap_or_else(|| format!("stoke-{:032x}", rand::random::<u128>()));
     let mut headers = vec![("idempotency-key", key.as_str()), ("stokehold-called-ms", called_ms.as_str())];
     headers.extend(place.as_deref().map(|place| ("traceparent", place)));
     let call =
         Call { method: Method::POST, path: "/v1/jobs", body: Some(&body), headers: &headers, hold: Duration::ZERO };
-    let (_, accepted) = client.call(&call).await?;
+    let (_, accepted) = match client.call(&call).await {
+        Ok(accepted) => accepted,
+        Err(error) => return Err(with_file_options(&client, &request, error).await),
+    };
     let job: Job = decode(&accepted)?;
     if args.wait {
         let ended = wait::until_ended(&client, &job.id, args.wait_timeout).await?;
@@ -82,6 +87,32 @@ pub(crate) async fn run(global: &Global, args: SubmitArgs) -> Result<()> {
     Ok(())
 }
 
+/// Adds the options that pass files to the error about an input without them. Only then is the schema fetched.
+async fn with_file_options(client: &Client, request: &SubmitRequest, error: anyhow::Error) -> anyhow::Error {
+    let problem = match error.downcast::<Problem>() {
+        Ok(problem) if problem.code == "invalid_input" => problem,
+        Ok(problem) => return problem.into(),
+        Err(error) => return error,
+    };
+    // Without the schema there is no advice; the error is the same.
+    let schema = input_schema(client, &request.endpoint, request.version).await.ok();
+    match schema.and_then(|schema| schema::file_advice(&schema, &request.input)) {
+        Some(advice) => problem.with_hint(advice).into(),
+        None => problem.into(),
+    }
+}
+
+/// Fetches the schema of the inputs of an endpoint.
+async fn input_schema(client: &Client, endpoint: &str, version: Option<u32>) -> Result<Value> {
+    let path = format!("/v1/endpoints/{}", segment(endpoint));
+    let Some(number) = version else {
+        return Ok(decode::<EndpointVersion>(&client.get(&path).await?)?.input_schema);
+    };
+    let VersionList { versions } = decode(&client.get(&format!("{path}/versions")).await?)?;
+    let found = versions.into_iter().find(|version| version.version == number);
+    Ok(found.with_context(|| format!("no version {number}"))?.input_schema)
+}
+
 /// The trace context of `TRACEPARENT`, which CI systems set. The API ignores invalid values; unprintable ones are not
 /// sent.
 fn traceparent() -> Option<String> {
@@ -95,7 +126,7 @@ pub(crate) async fn show_ended(client: &Client, ended: &Value, out: Option<&Path
         if json {
             output::json(ended)?;
         }
-        return job.succeeded();
+        return failed(&job);
     }
     let value = if json && out.is_none() { Value::Null } else { result::fetch(client, &job).await? };
     // Saved before anything is printed, because the reader may close the pipe.
@@ -105,6 +136,15 @@ pub(crate) async fn show_ended(client: &Client, ended: &Value, out: Option<&Path
         }
     }
     output::json(if json { ended } else { &value })
+}
+
+/// The error of a job that did not succeed.
+fn failed(job: &Job) -> Result<()> {
+    let hint = job.error.as_ref().and_then(|error| missing_module(&error.class, &error.message));
+    match (job.succeeded(), hint) {
+        (Err(error), Some(hint)) => Err(Failure::job(error.to_string()).hint(hint).into()),
+        (ended, _) => ended,
+    }
 }
 
 async fn request(client: &Client, args: &SubmitArgs) -> Result<SubmitRequest> {
@@ -133,6 +173,10 @@ async fn input(client: &Client, args: &SubmitArgs) -> Result<Value> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use axum::http::StatusCode;
+    use axum::routing::{get, post};
+    use axum::{Json, Router};
+
     use super::*;
     use crate::{Command, stub};
 
@@ -151,6 +195,40 @@ mod tests {
             "run_after": "2026-11-21T05:50:00Z", "priority": "batch", "metadata": {"a": "b"}, "timeout_s": 7, "max_attempts": 2,
         });
         assert_eq!(json!(request(&client, &args).await.unwrap()), expected);
+    }
+
+    #[test]
+    fn an_input_may_be_a_negative_number() {
+        for line in ["submit double --input -5", "submit double -i -2.5", "submit double --input - --wait"] {
+            assert!(stub::parse(line).is_ok(), "{line}: {:?}", stub::parse(line).err());
+        }
+        assert!(stub::parse("submit double --input --wait").is_err());
+    }
+
+    #[tokio::test]
+    async fn an_input_without_its_file_names_the_option() {
+        let problem = json!({"status": 400, "code": "invalid_input", "detail": "\"document\" is a required property"});
+        let version = json!({"name": "upper", "version": 3, "input_schema": {"type": "object", "required": ["document"],
+            "properties": {"document": {"type": "object", "format": "stokehold-file"}}}});
+        let routes = Router::new()
+            .route("/v1/jobs", post(async move || (StatusCode::BAD_REQUEST, Json(problem))))
+            .route("/v1/endpoints/upper", get(async move || Json(version)));
+        let client = stub::serve(routes).await;
+        let refused = client.post("/v1/jobs", Some(&json!({}))).await.unwrap_err();
+        let request = SubmitRequest { endpoint: "upper".to_owned(), input: json!({}), ..SubmitRequest::default() };
+        let error = with_file_options(&client, &request, refused).await;
+        assert_eq!(
+            error.to_string(),
+            "\"document\" is a required property\nPass a file with `--file document=PATH`."
+        );
+    }
+
+    #[test]
+    fn a_missing_module_names_the_file_of_requirements() {
+        let job = json!({"id": "1", "endpoint": "e", "state": "failed",
+            "error": {"code": "load_error", "class": "ModuleNotFoundError", "message": "No module named 'numpy'"}});
+        let error = failed(&decode(&job).unwrap()).unwrap_err();
+        assert!(error.to_string().contains("requirements.txt"), "{error}");
     }
 
     #[test]

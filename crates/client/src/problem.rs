@@ -1,5 +1,6 @@
 //! Problem responses of the API (RFC 9457).
 
+use std::borrow::Cow;
 use std::fmt;
 
 use reqwest::Response;
@@ -19,7 +20,7 @@ pub struct Problem {
     pub dependents: Vec<Value>,
     /// What the program adds to the text, on a line of its own.
     #[serde(skip)]
-    pub(crate) hint: Option<&'static str>,
+    pub(crate) hint: Option<Cow<'static, str>>,
 }
 
 impl Problem {
@@ -31,8 +32,14 @@ impl Problem {
 
     /// What the program adds to the text.
     #[must_use]
-    pub fn hint(&self) -> Option<&'static str> {
-        self.hint
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// Sets what to add to the text.
+    #[must_use]
+    pub fn with_hint(self, hint: String) -> Self {
+        Self { hint: Some(hint.into()), ..self }
     }
 }
 
@@ -64,7 +71,7 @@ impl fmt::Display for Problem {
                 path => write!(f, "\n  {path}: {message}")?,
             }
         }
-        match self.hint {
+        match &self.hint {
             Some(hint) => write!(f, "\n{hint}"),
             None => Ok(()),
         }
@@ -81,7 +88,7 @@ pub fn may_pass(error: &anyhow::Error) -> bool {
 pub(crate) async fn read(answer: Response, hint: fn(&str) -> Option<&'static str>) -> anyhow::Error {
     let status = answer.status();
     match answer.json::<Problem>().await {
-        Ok(problem) => Problem { hint: hint(&problem.code), ..problem }.into(),
+        Ok(problem) => Problem { hint: hint(&problem.code).map(Cow::from), ..problem }.into(),
         Err(_) => {
             let detail =
                 format!("the server returned {status} without an error message; check that the URL is a Stokehold API");
@@ -102,7 +109,7 @@ mod tests {
         )
         .expect("is one");
         assert_eq!(problem.to_string(), "the input does not match\n  /text: is required");
-        problem.hint = Some("Run it again.");
+        problem.hint = Some("Run it again.".into());
         assert_eq!(problem.to_string(), "the input does not match\n  /text: is required\nRun it again.");
         let problem: Problem = serde_json::from_str(
             r#"{"type": "about:blank", "title": "x", "status": 400, "code": "invalid_request", "detail": "the request does not match",

@@ -20,7 +20,7 @@ mod requirements;
 mod weights;
 
 pub use archive::Archive;
-pub use describe::Description;
+pub use describe::{Description, missing_module};
 pub use error::{BoxError, Error};
 pub use kind::Kind;
 pub use manifest::{Overlay, WeightSource};
