@@ -20,6 +20,9 @@ import { Queue } from "./views/queue";
 const RETRY_MS = 2000;
 const KEY_PAUSE_MS = 1000;
 
+/** The text about a link whose token the API does not know: it is deleted by the first use. */
+const SPENT = "This link was used already, or it has expired: a link works once. Print a new one with `stoke dashboard`.";
+
 /** What the address brought along, which is out of it by now. */
 let link = takeLink();
 
@@ -123,7 +126,7 @@ function Page() {
       if (link === null || !(error instanceof Refused && error.status === 401)) throw error;
       const once = link;
       link = null;
-      return logIn(once).catch((refused: unknown) => { setProblem(sentence(refused)); throw refused; });
+      return logIn(once).catch((refused: unknown) => { setProblem(refused instanceof Refused && refused.status === 401 ? SPENT : sentence(refused)); throw refused; });
     }).then((who) => { setProblem(null); setSession(who); }, (error) => {
       if (error instanceof Refused && error.status === 401) setOut(true);
       else { setProblem(sentence(error)); timer = setTimeout(look, RETRY_MS); }

@@ -20,6 +20,12 @@ test("a wrong token is refused, in words that help", async ({ page, at }) => {
   await expect(page.getByLabel("API token")).toBeVisible();
 });
 
+test("a used link is called that, with the way to a new one", async ({ page, at }) => {
+  await page.goto(`${at("")}#sk_used`);
+  await expect(page.getByRole("alert")).toContainText("a link works once");
+  await expect(page.getByLabel("API token")).toBeVisible();
+});
+
 test("logging out ends the session", async ({ inside, at, stack }) => {
   await inside.goto(at(""));
   await live(inside);
