@@ -69,8 +69,9 @@ async fn log_in(global: &Global, token_file: Option<PathBuf>) -> Result<()> {
     }
     let url = address(global, saved.as_ref());
     let token = match &global.token {
-        Some(token) => token.clone(),
-        None => {
+        // The option says more than a token of the environment.
+        Some(token) if token_file.is_none() => token.clone(),
+        _ => {
             let url = url.clone();
             tokio::task::spawn_blocking(move || read(token_file.as_deref(), &url)).await??
         }

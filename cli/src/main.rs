@@ -120,9 +120,13 @@ struct Global {
 }
 
 impl Global {
-    /// Drops a URL and a token of the environment where a profile is named on the command line.
-    fn prefer_profile(&mut self, matches: &ArgMatches) {
+    /// Drops empty variables of the environment, which count as unset, and a URL and a token of the environment where a
+    /// profile is named on the command line.
+    fn settle(&mut self, matches: &ArgMatches) {
         let is_from = |id: &str, source| matches.value_source(id) == Some(source);
+        for (id, value) in [("url", &mut self.url), ("token", &mut self.token), ("profile", &mut self.profile)] {
+            value.take_if(|value| value.is_empty() && is_from(id, ValueSource::EnvVariable));
+        }
         if !is_from("profile", ValueSource::CommandLine) {
             return;
         }
@@ -145,7 +149,7 @@ fn main() -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => return exit::usage(&error, json),
     };
-    global.prefer_profile(&matches);
+    global.settle(&matches);
     if global.no_color {
         anstream::ColorChoice::Never.write_global();
     }

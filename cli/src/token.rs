@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -96,9 +97,8 @@ struct CreateArgs {
     /// Tenant of the token [default: yours over the API, `default` in Redis]
     #[arg(long)]
     tenant: Option<String>,
-    /// Roles: submit, read, cancel, deploy, admin, operator; worker creates a join token [default in Redis: every
-    /// scope]
-    #[arg(long = "role", value_delimiter = ',', value_name = "ROLE,...")]
+    /// Roles, which are common sets of scopes [default in Redis: every scope]
+    #[arg(long = "role", value_delimiter = ',', value_name = "ROLE,...", value_parser = roles())]
     roles: Vec<Role>,
     /// Additional scopes, e.g. jobs:read,files:write
     #[arg(long = "scope", value_delimiter = ',', value_name = "SCOPE,...")]
@@ -140,6 +140,12 @@ enum TrustArg {
     Owned,
 }
 
+/// Parses the role of an API token. The role of workers is `--kind join`.
+fn roles() -> impl TypedValueParser<Value = Role> {
+    let words = Role::ALL.into_iter().filter(|role| *role != Role::Worker).map(Role::as_str);
+    PossibleValuesParser::new(words).try_map(|word| word.parse::<Role>())
+}
+
 impl From<TrustArg> for Trust {
     fn from(trust: TrustArg) -> Self {
         match trust {
@@ -176,15 +182,16 @@ impl Way {
 
 impl CreateArgs {
     fn kind(&self) -> TokenKind {
-        let joins = self.kind == Kind::Join || self.roles.contains(&Role::Worker);
-        if joins { TokenKind::Join } else { TokenKind::Api }
+        match self.kind {
+            Kind::Api => TokenKind::Api,
+            Kind::Join => TokenKind::Join,
+        }
     }
 
     fn checked(self) -> Result<Self> {
         let joins = self.kind() == TokenKind::Join;
-        let is_worker = |role: &Role| *role == Role::Worker;
         require!(
-            !joins || (self.scopes.is_empty() && self.roles.iter().all(is_worker)),
+            !joins || (self.scopes.is_empty() && self.roles.is_empty()),
             "a join token cannot have roles or scopes; it only lets workers join"
         );
         require!(joins || !self.single_use, "--single-use requires --kind join");
@@ -353,10 +360,12 @@ mod tests {
     fn a_workers_token_is_a_join_token_and_has_no_scopes() {
         assert!(create("token create --name a --role worker --single-use").unwrap().kind() == TokenKind::Join);
         assert!(create("token create --name a --role submit,cancel").unwrap().kind() == TokenKind::Api);
-        for wrong in ["--role worker,read", "--kind join --scope jobs:read", "--role read --region eu", "--single-use"]
+        for wrong in
+            ["--kind join --role read", "--kind join --scope jobs:read", "--role read --region eu", "--single-use"]
         {
             assert!(create(&format!("token create --name a {wrong}")).is_err(), "{wrong}");
         }
+        assert!(stub::parse("token create --name a --role worker,read").is_err());
     }
 
     #[test]

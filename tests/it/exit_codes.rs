@@ -42,6 +42,14 @@ async fn exit_codes_are_those_of_the_reference_page() {
         ("missing argument", &["submit"], None, 2, "usage", None),
         ("wrong value", &["submit", "slow", "--timeout", "5"], None, 2, "usage", None),
         ("unknown endpoint", &["submit", "nowhere"], None, 2, "unknown_endpoint", Some(404)),
+        ("wrong JSON", &["submit", "slow", "--input", "{n: 1}"], None, 2, "usage", None),
+        ("no such input", &["submit", "slow", "--input", "@/no/such"], None, 2, "usage", None),
+        ("no such file", &["submit", "slow", "--file", "a=/no/such"], None, 2, "usage", None),
+        ("no such batch", &["batch", "submit", "/no/such", "--endpoint", "slow"], None, 2, "usage", None),
+        ("no such token", &["login", "--token-file", "/no/such"], None, 2, "usage", None),
+        ("no such folder", &["deploy", "/no/such"], None, 2, "usage", None),
+        ("unknown jobs", &["cancel", "01", "02"], None, 2, "not_found", None),
+        ("long wait", &["get", "01", "--wait", "--wait-timeout", "584542046090y"], None, 2, "usage", None),
     ];
     for (what, args, token, code, word, status) in rows {
         let run = |json: &[&str]| {
@@ -98,6 +106,15 @@ async fn a_profile_is_saved_chosen_and_removed() {
     assert_eq!(stoke(&["list", "--profile", "prod"], false).status.code(), Some(0));
     assert_eq!(stoke(&["list", "--profile", "prod"], true).status.code(), Some(0), "a named profile comes first");
     assert_eq!(stoke(&["list", "--profile", "typo"], false).status.code(), Some(2));
+    let with = |variables: &[(&str, &str)]| {
+        let mut command = stack.command(&["list"]);
+        command.env_remove("STOKE_TOKEN").env_remove("STOKE_URL").env("STOKE_CREDENTIALS", &credentials);
+        command.envs(variables.iter().copied()).output().unwrap().status.code()
+    };
+    let empty = [("STOKE_URL", ""), ("STOKE_TOKEN", ""), ("STOKE_PROFILE", "prod")];
+    assert_eq!(with(&empty), Some(0), "an empty variable is unset");
+    let empty = [("STOKE_URL", &*stack.url), ("STOKE_TOKEN", &*stack.token), ("STOKE_PROFILE", "")];
+    assert_eq!(with(&empty), Some(0), "an empty variable is unset");
     let listed: Value = serde_json::from_slice(&stoke(&["login", "list", "--json"], false).stdout).unwrap();
     assert_eq!(listed["profiles"][0]["name"], "prod");
 

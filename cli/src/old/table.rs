@@ -37,6 +37,8 @@ pub(super) enum Value {
     Number(&'static str),
     /// A number without a unit, as one of two ways; now seconds.
     PlainSeconds,
+    /// One value of the old option, now this value of another one.
+    Word(&'static str, &'static str),
     /// A name, now an argument without an option.
     Positional,
     /// A version, now a part of the name in the other option.
@@ -57,6 +59,7 @@ impl Value {
                 }
                 _ => None,
             },
+            Self::Word(old, new) => (value == *old).then(|| (*new).to_owned()),
             Self::Positional => Some(value.to_owned()),
             Self::Version => Some(format!("@{value}")),
             Self::None => None,
@@ -65,7 +68,7 @@ impl Value {
 }
 
 use Rest::{Any, NoVerbOf, NoWord, OptionNotOf};
-use Value::{Number, PlainSeconds, Positional, Version};
+use Value::{Number, PlainSeconds, Positional, Version, Word};
 
 const fn command(old: &'static str, rest: Rest, new: &'static str) -> OldCommand {
     OldCommand { old, rest, new }
@@ -115,6 +118,7 @@ pub(super) const OPTIONS: &[OldOption] = &[
     option(&["simulate"], "--skip", "--skip", PlainSeconds),
     option(&["batch submit", "endpoint gate"], "--version", "--endpoint", Version),
     option(&["endpoint gate"], "--endpoint", "NAME@VERSION", Positional),
+    option(&["token create"], "--role", "--kind", Word("worker", "join")),
     option(&["autoscaler plan"], "--dry-run", "`stoke autoscaler plan` never changes anything", Value::None),
 ];
 

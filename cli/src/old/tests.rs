@@ -71,6 +71,8 @@ const LINES: &[(&str, &str)] = &[
     ("bench load --rate 10 --patience 1.5", "bench load --rate 10 --patience 1500ms"),
     ("simulate --trace t.csv --fold 3600 --skip 0", "simulate --trace t.csv --fold 3600s --skip 0s"),
     ("autoscaler plan --dry-run", "autoscaler plan"),
+    ("token create --name a --role worker", "token create --name a --kind join"),
+    ("token create --name a --role=worker --single-use", "token create --name a --kind join --single-use"),
 ];
 
 fn words(line: &str) -> Vec<OsString> {

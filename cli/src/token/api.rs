@@ -1,6 +1,6 @@
 //! Token management over the API.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use reqwest::Method;
 use serde_json::Value;
 use stokehold_api::token::Role;
@@ -9,6 +9,7 @@ use stokehold_queue::requirements::Trust;
 
 use super::{CreateArgs, RotateArgs, TokenKind};
 use crate::client::{Client, query, segment};
+use crate::failure::Failure;
 use crate::output;
 
 const TOKENS: &str = "/v1/tokens";
@@ -19,10 +20,12 @@ impl Api {
     pub(super) async fn create(&self, args: CreateArgs) -> Result<Value> {
         let joins = args.kind() == TokenKind::Join;
         let roles = if joins { vec![Role::Worker] } else { args.roles };
-        ensure!(
-            !roles.is_empty() || !args.scopes.is_empty(),
-            "a token needs rights: use e.g. --role submit or --scope jobs:read"
-        );
+        if roles.is_empty() && args.scopes.is_empty() {
+            let text = format!("the token has no rights, which the API at {} does not create", self.0.url());
+            let hint = "Pass e.g. --role submit or --scope jobs:read. For every scope, unset STOKE_URL and STOKE_TOKEN on \
+                the API's host, or pass --redis: the token is then created in the API's Redis.";
+            return Err(Failure::usage(text).hint(hint).into());
+        }
         let request = TokenRequest {
             name: args.name,
             user: args.user,
