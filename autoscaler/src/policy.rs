@@ -63,14 +63,14 @@ pub struct Policy {
     pub late_share: f64,
     /// Initial price of a late interactive job, dollars.
     pub late_usd: f64,
-    /// Maximum factor by which that price may rise above its initial value.
+    /// Upper limit of that price, as a multiple of its initial value.
     pub late_rise_max: f64,
-    /// Maximum factor by which that price may fall below its initial value.
+    /// Lower limit of that price: its initial value divided by this.
     pub late_fall_max: f64,
     /// Gain of the control: the logarithm of the price rises by this with each late job.
     pub late_gain: f64,
-    /// Share of deferrable jobs that may be late, 0 to 1. The time at which they are started is controlled so that this
-    /// share is reached.
+    /// Share of deferrable jobs that may be late, 0 to 1. Their start is controlled so that this share
+    /// is reached.
     pub deferred_late_share: f64,
     /// Gain of that control per late job.
     pub deferred_late_gain: f64,
@@ -80,10 +80,9 @@ pub struct Policy {
     pub queueing_s: f64,
     /// Decrease of the logarithm of `queueing_s` when the logarithm of the price of a late job rises by one.
     pub queueing_gain: f64,
-    /// Time within which the backlog of a burst is worked off, counted from when a new machine could help, seconds.
+    /// How long the backlog of a burst may last once a new machine could help, seconds.
     pub drain_s: f64,
-    /// Margin before the target at which a deferrable job is started, in addition to the time of a boot and a load,
-    /// seconds.
+    /// How long before its target a deferrable job is started, in addition to the time of a boot and a load, seconds.
     pub deferred_margin_s: f64,
     /// Fraction of a machine that interactive work must need before another machine is started for it, 0 to 1.
     pub round_up_from: f64,

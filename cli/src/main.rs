@@ -108,10 +108,10 @@ struct Global {
     /// Print without colours (same as NO_COLOR=1)
     #[arg(long, global = true)]
     no_color: bool,
-    /// URL of the API [default: that of the profile, else http://127.0.0.1:7070]
+    /// URL of the API [default: the one of the profile, else http://127.0.0.1:7070]
     #[arg(long, global = true, env = "STOKE_URL", help_heading = "Connection")]
     url: Option<String>,
-    /// API token [default: that of the profile, if it is for this URL]
+    /// API token [default: the one of the profile, if it is for this URL]
     #[arg(long, global = true, env = "STOKE_TOKEN", hide_env_values = true, help_heading = "Connection")]
     token: Option<String>,
     /// Profile saved by `stoke login` [default: the one that `stoke dev` saved]

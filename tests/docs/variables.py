@@ -60,10 +60,10 @@ OTHER: dict[str, dict[str, tuple[str, str]]] = {
             "required",
             "Key that encrypts backups, 64 hex digits. Store a copy outside of the bucket.",
         ),
-        "STOKE_BACKUP_S3_ENDPOINT_URL": ("that of the API", "S3 server of the bucket."),
-        "STOKE_BACKUP_S3_REGION": ("that of the API", "Region of the bucket."),
-        "STOKE_BACKUP_S3_ACCESS_KEY_ID": ("that of the API", "Access key of the bucket."),
-        "STOKE_BACKUP_S3_SECRET_ACCESS_KEY": ("that of the API", "Secret key of the bucket."),
+        "STOKE_BACKUP_S3_ENDPOINT_URL": ("the API's", "S3 server of the bucket."),
+        "STOKE_BACKUP_S3_REGION": ("the API's", "Region of the bucket."),
+        "STOKE_BACKUP_S3_ACCESS_KEY_ID": ("the API's", "Access key of the bucket."),
+        "STOKE_BACKUP_S3_SECRET_ACCESS_KEY": ("the API's", "Secret key of the bucket."),
     },
     "Environment of a handler": {
         "STOKE_WEIGHTS": ("", "Folder with the weights of the endpoint; set if it declares weights."),
@@ -102,7 +102,7 @@ OTHER: dict[str, dict[str, tuple[str, str]]] = {
             "A `tls` line of a Caddyfile; `tls internal` uses a private authority.",
         ),
         "STOKE_EMAIL": ("`admin@` the domain", "Address for Let's Encrypt."),
-        "STOKE_VERSION": ("that of the checkout", "Tag of the images."),
+        "STOKE_VERSION": ("the version of the checkout", "Tag of the images."),
         "STOKE_SUBNET": ("`172.30.77.0/24`", "Subnet of the containers; it must not overlap with another network."),
     },
     "Development": {

@@ -94,7 +94,7 @@ impl Stack {
     pub(crate) async fn start(options: StackOptions) -> Result<Self> {
         ensure!(
             !options.listen.ip().is_unspecified(),
-            "--listen {}: use the address by which workers and clients reach this machine, because it is part of the URLs that they get",
+            "--listen {}: use the address of this machine that workers and clients can reach, because it is part of the URLs that they get",
             options.listen
         );
         let data = make_private(&options.data)?;

@@ -17,7 +17,7 @@ const HTTPS: u16 = 443;
 /// Command-line options. An option that is not given keeps its saved value.
 #[derive(Args, Default)]
 pub(super) struct Options {
-    /// DNS name by which clients and workers reach this machine
+    /// DNS name of this machine, for clients and workers
     #[arg(long, value_name = "NAME")]
     domain: Option<String>,
     /// Source of the TLS certificate [default: auto]
@@ -82,7 +82,7 @@ impl Answers {
             kept.map(toml::from_str).transpose().with_context(|| format!("cannot parse /{PATH}; fix it"))?;
         let domain = options.domain.clone().or_else(|| kept.as_ref().map(|kept| kept.domain.clone()));
         let Some(domain) = domain else {
-            bail!("--domain is required: the DNS name by which clients reach this machine, e.g. stokehold.example.com")
+            bail!("--domain is required: the DNS name of this machine, e.g. stokehold.example.com")
         };
         ensure!(
             is_name(&domain),

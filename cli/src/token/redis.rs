@@ -174,7 +174,7 @@ impl RedisSource {
         match std::env::var("STOKE_TOKEN_KEY") {
             Ok(key) => Ok(key.parse()?),
             Err(_) => {
-                bail!("--redis requires STOKE_TOKEN_KEY: set it to the API's token_key, with which tokens are hashed")
+                bail!("--redis requires STOKE_TOKEN_KEY: set it to the API's token_key, which hashes tokens")
             }
         }
     }
