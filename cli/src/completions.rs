@@ -15,7 +15,7 @@ use crate::client::{Client, decode};
 use crate::{Global, help, output};
 
 /// Environment variable with which a shell asks for completions.
-const COMPLETE: &str = "COMPLETE";
+pub(crate) const COMPLETE: &str = "COMPLETE";
 
 /// Timeout of the request for endpoint names: a person waits.
 const TIMEOUT: Duration = Duration::from_millis(800);

@@ -83,7 +83,8 @@ async fn list(global: &Global, client: &Client, name: Option<&str>) -> Result<()
         Some(name) => (decode::<VersionList>(&found)?.versions, traffic::of(client, name).await?.versions),
         None => (decode::<EndpointList>(&found)?.endpoints, Vec::new()),
     };
-    let mut table = output::table(["endpoint", "traffic", "input", "result", "vram", "package", "deployed"]).wrapping(&["input", "result"]);
+    let mut table = output::table(["endpoint", "traffic", "input", "result", "vram", "package", "deployed"])
+        .wrapping(&["input", "result"]);
     for version in &versions {
         let part = traffic.iter().find(|part| part.version == version.version);
         table.add_row([

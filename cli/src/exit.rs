@@ -142,7 +142,13 @@ impl Report {
             _ => USAGE,
         };
         let code: &str = if problem.code.is_empty() { "unexpected_response" } else { &problem.code };
-        Self { code: code.to_owned(), message: without(&message, hint), hint: hint.map(str::to_owned), status: Some(status), exit_code }
+        Self {
+            code: code.to_owned(),
+            message: without(&message, hint),
+            hint: hint.map(str::to_owned),
+            status: Some(status),
+            exit_code,
+        }
     }
 }
 

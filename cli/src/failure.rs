@@ -158,10 +158,7 @@ mod tests {
         assert_eq!(end(vec![denied(), denied()], 2), all);
         let some = ("1 of 2 jobs were not cancelled".to_owned(), "failed".to_owned(), FAILED);
         assert_eq!(end(vec![denied()], 2), some);
-        for mixed in [
-            vec![denied(), Failure::usage("no"), denied()],
-            vec![denied(), denied(), Failure::usage("no")],
-        ] {
+        for mixed in [vec![denied(), Failure::usage("no"), denied()], vec![denied(), denied(), Failure::usage("no")]] {
             assert_eq!(end(mixed, 3).2, FAILED);
         }
         assert!(Failures::default().end(2, "job", "").is_ok());

@@ -23,7 +23,8 @@ pub(crate) async fn run(global: &Global, _args: FleetArgs) -> Result<()> {
         return output::json(&found);
     }
     let mut table =
-        output::table(["machine", "provider", "kind", "state", "since", "running", "idle", "loaded", "$/h", "rented"]).wrapping(&["kind", "loaded"]);
+        output::table(["machine", "provider", "kind", "state", "since", "running", "idle", "loaded", "$/h", "rented"])
+            .wrapping(&["kind", "loaded"]);
     let fleet: Fleet = decode(&found)?;
     for machine in &fleet.machines {
         let loaded: Vec<String> = machine.loaded.iter().map(|model| output::text(model.as_str())).collect();

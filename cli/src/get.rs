@@ -117,7 +117,10 @@ fn facts(job: &Job) -> output::Table {
     let cost = job.cost_usd_micros.map(|micros| format!("${:.6}", micros as f64 / 1e6));
     let given = [
         ("waiting", waiting::text(job)),
-        ("out of memory", Some(job.oom_events).filter(|times| *times > 0).map(|times| output::counted(times.into(), "time"))),
+        (
+            "out of memory",
+            Some(job.oom_events).filter(|times| *times > 0).map(|times| output::counted(times.into(), "time")),
+        ),
         ("batch", batch),
         ("retry of", job.retry_of.clone()),
         ("schedule", job.schedule_id.clone()),
@@ -136,7 +139,8 @@ fn facts(job: &Job) -> output::Table {
 }
 
 fn steps(job: &Job) -> output::Table {
-    let mut table = output::table(["step", "stage", "endpoint", "job", "state", "decision", "run", "reason"]).wrapping(&["reason"]);
+    let mut table =
+        output::table(["step", "stage", "endpoint", "job", "state", "decision", "run", "reason"]).wrapping(&["reason"]);
     for step in &job.steps {
         table.add_row([
             Cell::new(output::text(step.name.as_str())),

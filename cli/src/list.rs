@@ -65,7 +65,8 @@ impl ListArgs {
 }
 
 fn table(jobs: &[Value]) -> Result<output::Table> {
-    let mut table = output::table(["job", "endpoint", "state", "created", "attempts", "run", "waiting"]).wrapping(&["waiting"]);
+    let mut table =
+        output::table(["job", "endpoint", "state", "created", "attempts", "run", "waiting"]).wrapping(&["waiting"]);
     let mut is_waiting = false;
     for job in jobs {
         let job: Job = decode(job)?;

@@ -126,9 +126,7 @@ fn read(file: Option<&std::path::Path>, url: &str) -> Result<String> {
     };
     let token = text.trim();
     if token.is_empty() || token.contains(|c: char| c.is_whitespace() || c.is_control() || !c.is_ascii()) {
-        return Err(
-            Failure::usage("that is not a token: it is empty, or has spaces or other characters").into()
-        );
+        return Err(Failure::usage("that is not a token: it is empty, or has spaces or other characters").into());
     }
     Ok(token.to_owned())
 }

@@ -54,7 +54,8 @@ pub(crate) async fn run(global: &Global, args: RequirementsArgs) -> Result<()> {
                 return output::json(&found);
             }
             let sets = decode::<RequirementSetList>(&found)?.requirement_sets;
-            let mut table = output::table(["requirement set", "requires", "used by"]).wrapping(&["requires", "used by"]);
+            let mut table =
+                output::table(["requirement set", "requires", "used by"]).wrapping(&["requires", "used by"]);
             for RequirementSet { id, demands, versions } in sets {
                 let versions: Vec<String> = versions.iter().map(|version| output::text(version.as_str())).collect();
                 table.add_row([
@@ -74,10 +75,10 @@ pub(crate) async fn run(global: &Global, args: RequirementsArgs) -> Result<()> {
 
 /// The requirements, in short.
 fn describe(requirements: &Requirements) -> String {
-    let Requirements { gpu_models, gpus, min_compute_capability, min_cuda, min_sandbox, min_trust, regions } = requirements;
-    let one_of = |list: &Option<Vec<String>>| {
-        list.as_ref().filter(|list| !list.is_empty()).map(|list| list.join(" or "))
-    };
+    let Requirements { gpu_models, gpus, min_compute_capability, min_cuda, min_sandbox, min_trust, regions } =
+        requirements;
+    let one_of =
+        |list: &Option<Vec<String>>| list.as_ref().filter(|list| !list.is_empty()).map(|list| list.join(" or "));
     let parts = [
         one_of(gpu_models),
         gpus.map(|gpus| output::counted(gpus.into(), "GPU")),

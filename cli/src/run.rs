@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use crate::client::Client;
 use crate::deploy::Builder;
 use crate::describe::describe;
-use crate::failure::{Failure, require, usage};
+use crate::failure::{Failure, require};
 use crate::submit::{input, options};
 use crate::{Global, duration, kind, output, paths, progress, schema, weights};
 

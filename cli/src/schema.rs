@@ -97,7 +97,7 @@ impl<'a> Node<'a> {
         self
     }
 
-    /// The reference that stands for the schema, also as the only part of `allOf`.
+    /// The reference in place of a schema, also as the only part of `allOf`.
     fn reference(&self) -> Option<&'a str> {
         let only = self.schema["allOf"].as_array().filter(|parts| parts.len() == 1).map(|parts| &parts[0]);
         self.schema.get("$ref").or_else(|| only?.get("$ref"))?.as_str()
@@ -249,17 +249,17 @@ mod tests {
     #[test]
     fn references_are_followed() {
         let schema = json!({"type": "object", "required": ["box"],
-            "properties": {
-                "box": {"$ref": "#/$defs/Box"},
-                "colour": {"allOf": [{"$ref": "#/$defs/Colour"}], "default": "red"},
-                "boxes": {"type": "array", "items": {"$ref": "#/$defs/Box"}},
-                "lost": {"$ref": "#/$defs/Lost"},
-                "far": {"$ref": "https://example.com/far"},
-            },
-            "$defs": {
-                "Box": {"type": "object", "required": ["left"], "properties": {"left": {"type": "integer"}}},
-                "Colour": {"enum": ["red", "blue"]},
-            }});
+        "properties": {
+            "box": {"$ref": "#/$defs/Box"},
+            "colour": {"allOf": [{"$ref": "#/$defs/Colour"}], "default": "red"},
+            "boxes": {"type": "array", "items": {"$ref": "#/$defs/Box"}},
+            "lost": {"$ref": "#/$defs/Lost"},
+            "far": {"$ref": "https://example.com/far"},
+        },
+        "$defs": {
+            "Box": {"type": "object", "required": ["left"], "properties": {"left": {"type": "integer"}}},
+            "Colour": {"enum": ["red", "blue"]},
+        }});
         let expected = r#"box: object, boxes: list of object?, colour: "red" | "blue" = "red", far: far?, lost: Lost?"#;
         let mut members: Vec<String> = summary(&schema).split(", ").map(str::to_owned).collect();
         members.sort();
@@ -305,7 +305,8 @@ mod tests {
         let advice = |input: Value| file_advice(&schema(), &input);
         let all = "Pass a file with `--file photo=PATH` `--file talk=PATH`.";
         let sorted = |text: Option<String>| {
-            let mut words: Vec<String> = text.unwrap().split(' ').map(|word| word.trim_end_matches('.').to_owned()).collect();
+            let mut words: Vec<String> =
+                text.unwrap().split(' ').map(|word| word.trim_end_matches('.').to_owned()).collect();
             words.sort();
             words
         };

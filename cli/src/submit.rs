@@ -211,16 +211,13 @@ mod tests {
         let version = json!({"name": "upper", "version": 3, "input_schema": {"type": "object", "required": ["document"],
             "properties": {"document": {"type": "object", "format": "stokehold-file"}}}});
         let routes = Router::new()
-            .route("/v1/jobs", post(async move || (StatusCode::BAD_REQUEST, Json(problem))))
-            .route("/v1/endpoints/upper", get(async move || Json(version)));
+            .route("/v1/jobs", post(move || async move { (StatusCode::BAD_REQUEST, Json(problem)) }))
+            .route("/v1/endpoints/upper", get(move || async move { Json(version) }));
         let client = stub::serve(routes).await;
         let refused = client.post("/v1/jobs", Some(&json!({}))).await.unwrap_err();
         let request = SubmitRequest { endpoint: "upper".to_owned(), input: json!({}), ..SubmitRequest::default() };
         let error = with_file_options(&client, &request, refused).await;
-        assert_eq!(
-            error.to_string(),
-            "\"document\" is a required property\nPass a file with `--file document=PATH`."
-        );
+        assert_eq!(error.to_string(), "\"document\" is a required property\nPass a file with `--file document=PATH`.");
     }
 
     #[test]

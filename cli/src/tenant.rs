@@ -85,9 +85,7 @@ async fn switch(global: &Global, client: &Client, name: &str, verb: &str) -> Res
     }
     let open = output::counted(decode::<Tenant>(&tenant)?.open_jobs, "open job");
     match verb {
-        "disable" => {
-            output::line(format_args!("disabled tenant {name}; it has {open}, and starts no more"))
-        }
+        "disable" => output::line(format_args!("disabled tenant {name}; it has {open}, and starts no more")),
         _ => output::line(format_args!("enabled tenant {name}; it continues with {open}")),
     }
 }

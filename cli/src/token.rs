@@ -292,7 +292,8 @@ fn list(global: &Global, tokens: &[Value]) -> Result<()> {
     if global.json {
         return output::json(&json!({"tokens": tokens}));
     }
-    let mut table = output::table(["id", "kind", "tenant", "name", "user", "rights", "last used", "expires"]).wrapping(&["rights"]);
+    let mut table =
+        output::table(["id", "kind", "tenant", "name", "user", "rights", "last used", "expires"]).wrapping(&["rights"]);
     for token in tokens {
         let token = decode(token)?;
         let used = token.last_used_ms;

@@ -46,9 +46,8 @@ mod tests {
 
     #[test]
     fn the_message_comes_with_its_estimate() {
-        let job = |waiting: Value| -> Job {
-            decode(&json!({"id": "1", "state": "queued", "waiting": waiting})).unwrap()
-        };
+        let job =
+            |waiting: Value| -> Job { decode(&json!({"id": "1", "state": "queued", "waiting": waiting})).unwrap() };
         let renting = job(json!({"reason": "renting", "message": "Renting an RTX 4090.", "estimate_s": 40}));
         assert_eq!(text(&renting).as_deref(), Some("Renting an RTX 4090, about 40 s"));
         assert_eq!(phase(&renting), "renting");

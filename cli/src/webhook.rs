@@ -115,7 +115,8 @@ async fn list(global: &Global, client: &Client, args: &ListArgs) -> Result<()> {
 
 fn table(deliveries: &[Value]) -> Result<output::Table> {
     let mut table =
-        output::table(["delivery", "event", "subject", "state", "created", "tries", "last response", "next"]).wrapping(&["last response"]);
+        output::table(["delivery", "event", "subject", "state", "created", "tries", "last response", "next"])
+            .wrapping(&["last response"]);
     for delivery in deliveries {
         let delivery: WebhookDelivery = decode(delivery)?;
         table.add_row([

@@ -64,7 +64,7 @@ READS = (
     re.compile(r"""\benviron(?:\.get\(|\.pop\(|\[)\s*"([A-Z][A-Z0-9_]+)\""""),
     re.compile(r"""\bprocess\.env\.([A-Z][A-Z0-9_]+)"""),
     re.compile(r"""^\s*\("([A-Z][A-Z0-9_]+)", "[a-z_.0-9]+"\),$""", re.MULTILINE),
-    re.compile(r"""\bconst ([A-Z_]+): &str = "\1";"""),
+    re.compile(r"""\bpub(?:\(crate\))? const ([A-Z_]+): &str = "\1";"""),
 )
 
 # Files that are not installed.

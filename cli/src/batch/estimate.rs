@@ -21,7 +21,9 @@ pub(super) async fn run(global: &Global, client: &Client, endpoint: Option<&str>
     let Some(count) = lines.count().await? else {
         usage!("--estimate needs a file: lines from a pipe cannot be counted before they are sent");
     };
-    let told = ask(client, endpoint.context(Failure::usage("--estimate needs an endpoint: name it with --endpoint"))?, count).await?;
+    let told =
+        ask(client, endpoint.context(Failure::usage("--estimate needs an endpoint: name it with --endpoint"))?, count)
+            .await?;
     if global.json {
         return output::json(&told);
     }

@@ -32,11 +32,11 @@ impl Requests {
         let (name, version) = options::endpoint(endpoint)?;
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let bodies = lines.map(|(at, line)| {
-            let mut body: Value =
-                serde_json::from_str(line).with_context(|| Failure::usage(format!("line {} is not valid JSON", at + 1)))?;
+            let mut body: Value = serde_json::from_str(line)
+                .with_context(|| Failure::usage(format!("line {} is not valid JSON", at + 1)))?;
             let members = body.as_object_mut().filter(|members| members.contains_key("input"));
-            let members = members
-                .with_context(|| Failure::usage(format!("line {} is not an object with \"input\"", at + 1)))?;
+            let members =
+                members.with_context(|| Failure::usage(format!("line {} is not an object with \"input\"", at + 1)))?;
             if !members.contains_key("endpoint") {
                 members.insert("endpoint".to_owned(), name.as_str().into());
                 members.extend(version.map(|version| ("version".to_owned(), version.into())));

@@ -101,7 +101,7 @@ mod tests {
 
     use axum::extract::Path;
     use axum::http::StatusCode;
-    use axum::response::{IntoResponse, Response};
+    use axum::response::IntoResponse;
     use axum::routing::{delete, get};
     use axum::{Json, Router};
 
@@ -111,10 +111,15 @@ mod tests {
 
     /// Prunes an endpoint with the versions 1 to 6, of which 6 gets the jobs and 4 was current before. The API refuses
     /// some versions. Returns the versions that it was asked to delete, and the error.
-    async fn pruned(keep: usize, refused: &'static [u32], status: u16, code: &'static str) -> (Vec<u32>, Option<Report>) {
+    async fn pruned(
+        keep: usize,
+        refused: &'static [u32],
+        status: u16,
+        code: &'static str,
+    ) -> (Vec<u32>, Option<Report>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = asked.clone();
-        let answer = async move |Path(version): Path<u32>| -> Response {
+        let answer = move |Path(version): Path<u32>| async move {
             seen.lock().unwrap().push(version);
             if !refused.contains(&version) {
                 return Json(json!({"deleted": true, "dependents": [], "freed_bytes": 1})).into_response();
@@ -125,8 +130,8 @@ mod tests {
         let versions: Vec<Value> = (1..=6).rev().map(|version| json!({"name": "greet", "version": version})).collect();
         let traffic = json!({"name": "greet", "previous": 4, "versions": [{"version": 6, "percent": 100}]});
         let routes = Router::new()
-            .route("/v1/endpoints/greet/traffic", get(async move || Json(traffic)))
-            .route("/v1/endpoints/greet/versions", get(async move || Json(json!({"versions": versions}))))
+            .route("/v1/endpoints/greet/traffic", get(move || async move { Json(traffic) }))
+            .route("/v1/endpoints/greet/versions", get(move || async move { Json(json!({"versions": versions})) }))
             .route("/v1/endpoints/greet/versions/{version}", delete(answer));
         let client = stub::serve(routes).await;
         let args = PruneArgs { name: "greet".to_owned(), keep };

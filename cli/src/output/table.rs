@@ -50,7 +50,8 @@ impl Table {
     /// Makes the columns with these headings columns of text.
     pub(crate) fn wrapping(mut self, headings: &[&str]) -> Self {
         let named = self.table.header().into_iter().flat_map(|row| row.cell_iter()).map(Cell::content);
-        self.texts = named.enumerate().filter(|(_, name)| headings.contains(&&**name)).map(|(index, _)| index).collect();
+        self.texts =
+            named.enumerate().filter(|(_, name)| headings.contains(&&**name)).map(|(index, _)| index).collect();
         self
     }
 

@@ -28,9 +28,7 @@ pub(crate) fn read(given: Option<&str>) -> Result<Value> {
 
 fn parse(text: &str, from: &str) -> Result<Value> {
     serde_json::from_str(text).with_context(|| {
-        Failure::usage(format!(
-            "{from} is not valid JSON; strings need double quotes, e.g. '{{\"text\": \"hi\"}}'"
-        ))
+        Failure::usage(format!("{from} is not valid JSON; strings need double quotes, e.g. '{{\"text\": \"hi\"}}'"))
     })
 }
 

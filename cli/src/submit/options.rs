@@ -55,8 +55,9 @@ fn dependency(text: &str) -> Result<Value> {
 /// Parses NAME or NAME@VERSION.
 pub(crate) fn endpoint(text: &str) -> Result<(String, Option<u32>)> {
     let Some((name, version)) = text.split_once('@') else { return Ok((text.to_owned(), None)) };
-    let number =
-        version.parse().with_context(|| Failure::usage(format!("{version:?} is not a version; versions are numbers from 1")))?;
+    let number = version
+        .parse()
+        .with_context(|| Failure::usage(format!("{version:?} is not a version; versions are numbers from 1")))?;
     Ok((name.to_owned(), Some(number)))
 }
 

@@ -20,7 +20,8 @@ pub(super) async fn run(global: &Global, _args: ListArgs) -> Result<()> {
         return output::json(&found);
     }
     let mut table =
-        output::table(["worker", "state", "trust", "sandbox", "running", "loaded", "gpus", "joined", "seen", "id"]).wrapping(&["loaded", "gpus"]);
+        output::table(["worker", "state", "trust", "sandbox", "running", "loaded", "gpus", "joined", "seen", "id"])
+            .wrapping(&["loaded", "gpus"]);
     for worker in decode::<WorkerList>(&found)?.workers {
         let loaded: Vec<String> = worker.loaded.iter().map(|model| output::text(model.as_str())).collect();
         table.add_row([
