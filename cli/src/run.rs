@@ -234,10 +234,7 @@ fn told(error: JobError) -> anyhow::Error {
     for more in [error.traceback, error.stderr].into_iter().flatten() {
         text = format!("{text}\n{}", more.trim_end());
     }
-    match hint {
-        Some(hint) => Failure::job(text).hint(hint).into(),
-        None => anyhow::anyhow!(text),
-    }
+    hint.into_iter().fold(Failure::job(text), Failure::hint).into()
 }
 
 fn millis(duration: Duration) -> u64 {
