@@ -188,15 +188,19 @@ for (const [size, viewport] of Object.entries(SIZES)) {
 
 test("a job that waits says why, and about how long, and can be left", async ({ page }) => {
   const isWell = await open(page, "monument");
-  // The estimate of a fleet that rents.
+  // The estimate of a fleet that rents, and then a worker that loads the model.
+  let isLoading = false;
   await page.route("**/v1/jobs/*", async (route) => {
     const answer = await route.fetch();
     const job = (await answer.json()) as Schemas["Job"];
-    await route.fulfill({ response: answer, json: job.waiting ? { ...job, waiting: { ...job.waiting, estimate_s: 40 } } : job });
+    await route.fulfill({ response: answer, json: !job.waiting ? job : isLoading ? { ...job, state: "running", waiting: { reason: "loading", message: "its model loads", estimate_s: 150 } } : { ...job, waiting: { ...job.waiting, estimate_s: 40 } } });
   });
   await button(page).click();
   await expect(page.locator(".waiting")).toHaveText(/190 GiB.*, about 40 s$/);
   await state(page, "Job queued: ");
+  isLoading = true;
+  await expect(page.locator(".waiting")).toHaveText("its model loads, about 3 min");
+  await state(page, "Job running: its model loads, about 3 min");
   await page.getByRole("button", { name: "Leave it running" }).click();
   await expect(page.getByText("The result appears here.")).toBeVisible();
   const { jobs } = await stack.api.ask<Schemas["JobList"]>("/v1/jobs?endpoint=monument&limit=1");

@@ -5,17 +5,11 @@ import { Bar, Legend, Problem, State, useTick } from "../parts";
 import { useMay } from "../session";
 import { PARTS } from "../timeline";
 import { Result } from "../views/result";
+import { waitingText } from "../views/waiting";
 import { age, span, usd } from "../words";
 import { isOver, type Run } from "./run";
 
 type Job = Schemas["Job"];
-
-/** The waiting reason in one line: the API's sentence, and about how long it still takes where the API has an estimate. */
-export function waitingText(job: Job): string {
-  if (!job.waiting) return "";
-  const estimate = job.waiting.estimate_s;
-  return typeof estimate === "number" ? `${job.waiting.message}, about ${age(estimate * 1000)}` : job.waiting.message;
-}
 
 function took(job: Job): number { return (job.ended_at ? Date.parse(job.ended_at) : Date.now()) - Date.parse(job.created_at); }
 
@@ -43,17 +37,16 @@ function Failure({ error }: { error: Schemas["JobError"] }) {
   );
 }
 
-/** The state in words, for the eye and for a screen reader. */
+/** The state in words, on screen and for screen readers. */
 function Now({ run }: { run: Run }) {
   const { job, written, isSubmitting } = run;
   useTick(job !== null && !isOver(job));
   const fraction = written.progress ?? job?.progress ?? null;
-  const isRunning = job?.state === "running";
-  const waiting = job && !isOver(job) && !isRunning ? waitingText(job) : "";
+  // A job also waits after a worker has taken it, e.g. while its model loads.
+  const waiting = job && !isOver(job) && job.waiting ? waitingText(job.waiting) : "";
+  const isRunning = job?.state === "running" && waiting === "";
   let spoken = "";
   if (isSubmitting) spoken = "Submitting";
-  else if (job && isOver(job)) spoken = `Job ${job.state}`;
-  else if (isRunning) spoken = "Job running";
   else if (job) spoken = waiting ? `Job ${job.state}: ${waiting}` : `Job ${job.state}`;
   return (
     <>

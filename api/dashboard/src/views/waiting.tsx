@@ -5,6 +5,9 @@ import { about, age } from "../words";
 
 type Job = Schemas["Job"];
 
+/** The waiting reason in one line: the API's message and, if there is one, the estimated time until the job starts. */
+export function waitingText({ message, estimate_s }: Schemas["Waiting"]): string { return estimate_s == null ? message : `${message}, about ${about(estimate_s)}`; }
+
 /** The steps of a job for which an instance is rented, in order. */
 const STEPS = ["renting", "booting", "environment", "loading", "running"];
 const ASK_EVERY_MS = 1000;
@@ -58,7 +61,7 @@ export function Waiting({ job }: { job: Job }) {
   const steps = first !== null && at >= 0 ? STEPS.slice(first) : [];
   return (
     <>
-      {waiting && <p class="waiting" role="status"><b>Waiting:</b> {waiting.message}{waiting.estimate_s != null && `, about ${about(waiting.estimate_s)}`} {waiting.phase_s != null && <span class="quiet">for {age(waiting.phase_s * 1000)}</span>}</p>}
+      {waiting && <p class="waiting" role="status"><b>Waiting:</b> {waitingText(waiting)} {waiting.phase_s != null && <span class="quiet">for {age(waiting.phase_s * 1000)}</span>}</p>}
       {steps.length > 0 && (
         <ol class="steps" aria-label="Steps until the job runs">
           {steps.map((step) => {
