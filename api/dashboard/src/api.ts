@@ -8,14 +8,16 @@ export class Refused extends Error {
   constructor(readonly status: number, detail: string, readonly errors: Schemas["FieldError"][] = []) { super(detail); }
 }
 
-const PATIENCE_MS = 15_000;
+const TIMEOUT_MS = 15_000;
 
-/** Asks once, within a bound of time; whoever calls decides about asking again. */
+/** Sends one request, with a timeout. Callers decide whether to send it again. */
 export async function ask<T>(path: string, init: RequestInit = {}): Promise<T> {
   const headers = new Headers(init.headers);
   if (init.method) headers.set("Stokehold-Request", "dashboard");
   if (init.body) headers.set("Content-Type", "application/json");
-  const answer = await fetch(path, { credentials: "same-origin", signal: AbortSignal.timeout(PATIENCE_MS), ...init, headers });
+  const timeout = AbortSignal.timeout(TIMEOUT_MS);
+  const signal = init.signal ? AbortSignal.any([init.signal, timeout]) : timeout;
+  const answer = await fetch(path, { credentials: "same-origin", ...init, signal, headers });
   if (!answer.ok) {
     const problem = (await answer.json().catch(() => null)) as { detail?: string; errors?: Schemas["FieldError"][] } | null;
     throw new Refused(answer.status, problem?.detail ?? `The API answered ${answer.status}.`, problem?.errors);

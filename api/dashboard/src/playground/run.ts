@@ -1,6 +1,7 @@
 // One run: submitted, followed until it ends, and shown in bounded memory however much it writes.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, Refused, sentence, type Schemas } from "../api";
+import { poll } from "./poll";
 import { text as asText } from "./schema";
 
 type Job = Schemas["Job"];
@@ -8,7 +9,6 @@ type Job = Schemas["Job"];
 const LOG_LINES_MAX = 1000;
 const LINE_CHARS_MAX = 4000;
 const TEXT_CHARS_MAX = 200_000;
-const ASK_EVERY_MS = 1500;
 const SENDS_MAX = 3;
 const PAUSE_MS = 1000;
 const ENDED = ["succeeded", "failed", "cancelled", "expired"];
@@ -46,22 +46,17 @@ export function useRun(): Run {
   const isHere = useRef(true);
   useEffect(() => { isHere.current = true; return () => { isHere.current = false; }; }, []);
   const id = job?.id ?? null;
-  const isDone = isOver(job);
-
-  useEffect(() => {
-    if (id === null || isDone) return;
-    const path = `/v1/jobs/${encodeURIComponent(id)}`;
-    let wanted = true;
-    const look = () => { ask<Job>(path).then((answer) => { if (wanted) { setJob(answer); setProblem(null); } }, (error) => { if (wanted) setProblem(sentence(error)); }); };
-    // The stream has no waiting reason and no cost, and may be refused.
-    const timer = setInterval(look, ASK_EVERY_MS);
-    look();
-    return () => { wanted = false; clearInterval(timer); };
-  }, [id, isDone]);
 
   useEffect(() => {
     if (id === null) return;
-    const stream = new EventSource(`/v1/jobs/${encodeURIComponent(id)}/events`);
+    const path = `/v1/jobs/${encodeURIComponent(id)}`;
+    // The stream has no waiting reason and no cost, and may be refused.
+    const polled = poll<Job>({
+      get: (signal) => ask<Job>(path, { signal }),
+      take: (answer) => { setJob(answer); setProblem(null); return !isOver(answer); },
+      fail: (error) => setProblem(sentence(error)),
+    });
+    const stream = new EventSource(`${path}/events`);
     let next: Written = NOTHING;
     let frame = 0;
     // However many events come, the page is drawn once per frame.
@@ -74,7 +69,7 @@ export function useRun(): Run {
       // Another attempt writes its outputs anew.
       if (attempt !== undefined && data["attempt"] !== attempt) next = { ...next, text: "", cut: 0, outputs: 0, progress: null };
       attempt = data["attempt"];
-      ask<Job>(`/v1/jobs/${encodeURIComponent(id)}`).then((answer) => { if (isHere.current) setJob((now) => (now?.id === id && !isOver(now) ? answer : now)); }, (error) => { if (isHere.current) setProblem(sentence(error)); });
+      polled.now();
     });
     on("log", (data) => line(asText(data["text"]).trimEnd()));
     on("progress", (data) => { next = { ...next, progress: { fraction: Number(data["fraction"]), message: asText(data["message"]) } }; });
@@ -87,11 +82,8 @@ export function useRun(): Run {
       const over = Math.max(0, whole.length - TEXT_CHARS_MAX);
       next = { ...next, text: whole.slice(over), cut: next.cut + over, outputs: next.outputs + 1 };
     });
-    stream.addEventListener("done", () => {
-      stream.close();
-      ask<Job>(`/v1/jobs/${encodeURIComponent(id)}`).then((answer) => { if (isHere.current) setJob((now) => (now?.id === id ? answer : now)); }, (error) => { if (isHere.current) setProblem(sentence(error)); });
-    });
-    return () => { stream.close(); cancelAnimationFrame(frame); };
+    stream.addEventListener("done", () => { stream.close(); polled.now(); });
+    return () => { polled.stop(); stream.close(); cancelAnimationFrame(frame); };
   }, [id]);
 
   const submit = (request: Partial<Schemas["SubmitRequest"]>) => {
