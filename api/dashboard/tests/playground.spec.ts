@@ -1,6 +1,6 @@
 // The playground of an endpoint: its form, a run of it, and the same call in other languages.
 import { execFile } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
@@ -286,10 +286,16 @@ test("each snippet runs as it is shown, with the inputs of the form", async ({ p
   const prompt = 'it\'s "quoted" \\ and $HOME `id` ünï\nsecond line';
   await page.getByLabel(/^prompt/).fill(prompt);
   await page.getByLabel(/^is_framed/).check();
+  // The schema of this endpoint has no files; the result of a run does.
+  await expect(page.getByRole("tabpanel")).not.toContainText("results");
+  await button(page).click();
+  await state(page, "Job succeeded");
   const folder = workplace();
   try {
     for (const language of ["Python", "JavaScript", "curl", "CLI"]) {
       await runs(page, language, folder);
+      expect(readFileSync(join(folder, "results", "poster-0.png")).subarray(1, 4).toString(), `${language} saves the files`).toBe("PNG");
+      rmSync(join(folder, "results"), { recursive: true });
       const { jobs } = await stack.api.ask<Schemas["JobList"]>("/v1/jobs?endpoint=poster&limit=1");
       const job = await stack.api.ended(jobs[0]?.id ?? "");
       expect([job.state, job.input], language).toEqual(["succeeded", { prompt, is_framed: true }]);

@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Schemas } from "../api";
 import { useMay } from "../session";
+import { filesIn, hasFiles } from "../views/result";
 import { CallFrom } from "./call";
 import { Form, groupOf, idOf } from "./form";
 import { Output } from "./output";
@@ -109,7 +110,7 @@ export function Playground({ name, endpoint, pinned, filled, took, ended }: Prop
         </section>
         <section class="card output" aria-labelledby="output" ref={output}><div class="bar-of-tabs"><h2 id="output">Output</h2></div><Output run={run} empty={maySubmit ? "The result appears here." : "A result would appear here."} /></section>
       </div>
-      <CallFrom call={{ url: location.origin, endpoint: name, version: pinned, input: value ?? {}, files: (id) => { const file = knownFile(id); return file && { id, name: file.name, type: file.type }; } }} isValid={own.length === 0 && typo === null} />
+      <CallFrom call={{ url: location.origin, endpoint: name, version: pinned, input: value ?? {}, files: (id) => { const file = knownFile(id); return file && { id, name: file.name, type: file.type }; }, savesFiles: hasFiles(endpoint.output_schema) || filesIn(run.job?.result).length > 0 }} isValid={own.length === 0 && typo === null} />
     </>
   );
 }

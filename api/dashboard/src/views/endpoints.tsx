@@ -5,6 +5,7 @@ import type { Schemas } from "../api";
 import { useAsked } from "../live";
 import { Empty, Problem } from "../parts";
 import { count, percent, span, usd } from "../words";
+import { hasFiles } from "./result";
 import { Split, type Stats, useStats } from "./stats";
 
 /** Endpoints whose figures are asked for in the list. */
@@ -20,9 +21,6 @@ function One(props: OneProps) {
   return Page ? <Page key={props.name} {...props} /> : <><h1><a href="/dashboard/endpoints">Endpoints</a> / {props.name}</h1><Problem text={problem} /></>;
 }
 
-/** Whether results are, or contain, files: for all that the schema of the output states. */
-function hasFiles(endpoint: Schemas["EndpointVersion"]): boolean { return JSON.stringify(endpoint.output_schema ?? null).includes('"stokehold-file"'); }
-
 /** An endpoint's day in one row: all of its versions together, and the time of the one that ran most. */
 function Row({ endpoint, isAsked }: { endpoint: Schemas["EndpointVersion"]; isAsked: boolean }) {
   const traffic = useAsked<Schemas["Traffic"]>(isAsked ? `/v1/endpoints/${endpoint.name}/traffic` : null, null);
@@ -33,7 +31,7 @@ function Row({ endpoint, isAsked }: { endpoint: Schemas["EndpointVersion"]; isAs
   const page = `/dashboard/endpoints/${endpoint.name}`;
   return (
     <tr>
-      <td><a href={page}>{endpoint.name}</a>{hasFiles(endpoint) && <> <a class="quiet" href={`${page}#gallery`} aria-label={`Gallery of ${endpoint.name}`}>gallery</a></>}</td><td><Split traffic={traffic.data} /></td><td>{endpoint.priority ?? "standard"}</td><td class="n">{endpoint.vram_gib > 0 ? `${endpoint.vram_gib} GiB` : "none"}</td>
+      <td><a href={page}>{endpoint.name}</a>{hasFiles(endpoint.output_schema) && <> <a class="quiet" href={`${page}#gallery`} aria-label={`Gallery of ${endpoint.name}`}>gallery</a></>}</td><td><Split traffic={traffic.data} /></td><td>{endpoint.priority ?? "standard"}</td><td class="n">{endpoint.vram_gib > 0 ? `${endpoint.vram_gib} GiB` : "none"}</td>
       <td class="n">{data ? count(sum((each) => each.runs)) : "–"}</td><td class="n">{percent(sum((each) => each.succeeded), sum((each) => each.succeeded + each.failed))}</td><td class="n">{percent(good, good + bad)}</td>
       <td class="n">{span(main?.timing.run_ms?.p50)}</td><td class="n">{span(main?.timing.run_ms?.p95)}</td><td class="n">{span(main?.timing.total_ms?.p95)}</td><td class="n">{usd(main?.usd_micros_per_1000)}</td>
     </tr>

@@ -14,6 +14,9 @@ const TEXTS = ["text/plain", "application/json"];
 
 export interface File { name: string; type: string; bytes: number }
 
+/** Whether the schema of a result has files. */
+export function hasFiles(schema: unknown): boolean { return JSON.stringify(schema ?? null).includes('"stokehold-file"'); }
+
 /** The files that a result names, in its order. */
 export function filesIn(value: unknown, depth = 0): File[] {
   if (typeof value !== "object" || value === null || depth > DEPTH_MAX) return [];
