@@ -48,21 +48,23 @@ export function Legend({ kinds }: { kinds: [name: string, kind: string][] }) {
   return <p class="legend">{kinds.map(([name, kind]) => <span key={name}><i class={`kind-${kind}`} aria-hidden="true" /> {name}</span>)}</p>;
 }
 
-/** A button whose deed is done only after its dialog says what it will do; there for those who may do it. */
-export function Confirm({ label, text, scope, act }: { label: string; text: string; scope: Scope; act: () => Promise<unknown> }) {
+/** A button whose dialog describes the action before it is taken. Shown to tokens with `scope`. `of`, e.g. the id of a row, makes its accessible
+ * name unique on the page. */
+export function Confirm({ label, of, text, scope, act }: { label: string; of?: string; text: string; scope: Scope; act: () => Promise<unknown> }) {
   const may = useMay(scope);
   const box = useRef<HTMLDialogElement>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [isBusy, setBusy] = useState(false);
   const go = () => { setBusy(true); act().then(() => box.current?.close(), (error) => setProblem(sentence(error))).finally(() => setBusy(false)); };
   if (!may) return null;
+  const called = of === undefined ? label : `${label} ${of}`;
   return (
     <>
-      <button onClick={() => { setProblem(null); box.current?.showModal(); }}>{label}</button>
-      <dialog ref={box} aria-label={label}>
+      <button aria-label={called} onClick={() => { setProblem(null); box.current?.showModal(); }}>{label}</button>
+      <dialog ref={box} aria-label={called}>
         <p>{text}</p>
         <Problem text={problem} />
-        <div class="row"><button class="main" disabled={isBusy} onClick={go}>{label}</button><button onClick={() => box.current?.close()}>Go back</button></div>
+        <div class="row"><button class="main" aria-label={called} disabled={isBusy} onClick={go}>{label}</button><button onClick={() => box.current?.close()}>Go back</button></div>
       </dialog>
     </>
   );

@@ -1,4 +1,4 @@
-// Deleting an endpoint or a version: first what depends on it, then the name, typed by who deletes.
+// Deletion of an endpoint or a version: the dialog lists what depends on it and asks for its name.
 import { useRef, useState } from "preact/hooks";
 import { ask, sentence, type Schemas } from "../api";
 import { Problem } from "../parts";
@@ -22,8 +22,9 @@ function size(bytes: number): string {
   return `${(bytes / 1024 ** power).toFixed(1)} ${["B", "KiB", "MiB", "GiB"][power]}`;
 }
 
-/** A button whose dialog lists what depends on `what`, and deletes it once `name` is typed; there for those who may. */
-function Delete({ label, what, name, path, onDeleted }: { label: string; what: string; name: string; path: string; onDeleted: () => void }) {
+/** A button whose dialog lists what depends on `what`, and deletes it once `name` is typed. Shown to tokens that may delete endpoints. `called` is
+ * the accessible name of the button: it begins with `label`, which is on it, and includes what is deleted. */
+function Delete({ label, called, what, name, path, onDeleted }: { label: string; called: string; what: string; name: string; path: string; onDeleted: () => void }) {
   const may = useMay("endpoints:write");
   const box = useRef<HTMLDialogElement>(null);
   const [found, setFound] = useState<Schemas["Deletion"] | null>(null);
@@ -45,8 +46,8 @@ function Delete({ label, what, name, path, onDeleted }: { label: string; what: s
   const isRouted = found?.dependents.some((each) => each.kind === "traffic") ?? false;
   return (
     <>
-      <button onClick={open}>{label}</button>
-      <dialog ref={box} aria-label={label}>
+      <button onClick={open} aria-label={called}>{label}</button>
+      <dialog ref={box} aria-label={called}>
         <form onSubmit={(event) => { event.preventDefault(); if (found && !isRouted && !isBusy && typed === name) go(); }}>
           <p>Delete {what}. Ended jobs, their results and their costs stay. This cannot be undone.</p>
           {!found && !problem && <p class="quiet" role="status">Looking for what depends on it…</p>}
@@ -58,7 +59,7 @@ function Delete({ label, what, name, path, onDeleted }: { label: string; what: s
             {!isRouted && <label>Type <b class="mono">{name}</b> to confirm <input value={typed} autocomplete="off" spellcheck={false} onInput={(event) => setTyped(event.currentTarget.value)} /></label>}
           </>}
           <Problem text={problem} />
-          <div class="row"><button class="main" disabled={!found || isRouted || isBusy || typed !== name}>{label}</button><button type="button" onClick={() => box.current?.close()}>Go back</button></div>
+          <div class="row"><button class="main" aria-label={called} disabled={!found || isRouted || isBusy || typed !== name}>{label}</button><button type="button" onClick={() => box.current?.close()}>Go back</button></div>
         </form>
       </dialog>
     </>
@@ -66,9 +67,9 @@ function Delete({ label, what, name, path, onDeleted }: { label: string; what: s
 }
 
 export function DeleteEndpoint({ name, onDeleted }: { name: string; onDeleted: () => void }) {
-  return <Delete label="Delete endpoint" what={`the endpoint ${name} with all its versions`} name={name} path={`/v1/endpoints/${encodeURIComponent(name)}`} onDeleted={onDeleted} />;
+  return <Delete label="Delete endpoint" called={`Delete endpoint ${name}`} what={`the endpoint ${name} with all its versions`} name={name} path={`/v1/endpoints/${encodeURIComponent(name)}`} onDeleted={onDeleted} />;
 }
 
 export function DeleteVersion({ name, version, onDeleted }: { name: string; version: number; onDeleted: () => void }) {
-  return <Delete label="Delete" what={`version ${version} of ${name}`} name={`${name}@${version}`} path={`/v1/endpoints/${encodeURIComponent(name)}/versions/${version}`} onDeleted={onDeleted} />;
+  return <Delete label="Delete" called={`Delete version ${version} of ${name}`} what={`version ${version} of ${name}`} name={`${name}@${version}`} path={`/v1/endpoints/${encodeURIComponent(name)}/versions/${version}`} onDeleted={onDeleted} />;
 }

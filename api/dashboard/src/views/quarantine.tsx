@@ -21,8 +21,8 @@ export function Quarantine({ found, again }: { found: Schemas["Quarantine"] | nu
   const jobs = found.jobs.slice(0, ROWS_MAX);
   const decision = (id: string) => (
     <>
-      <Confirm scope="tenants:write" label="Put back" text={`Job ${id} goes to the front of its queue, even if it ran before, or back to where it waited. It stays quarantined if its record still cannot be read.`} act={() => decide("readmit", id).then(again)} />{" "}
-      <Confirm scope="tenants:write" label="Discard" text={`Job ${id} ends as failed, with the error infra. If its record does not allow that, the job is deleted. This cannot be undone.`} act={() => decide("discard", id).then(again)} />
+      <Confirm scope="tenants:write" label="Put back" of={`job ${id}`} text={`Job ${id} goes to the front of its queue, even if it ran before, or back to where it waited. It stays quarantined if its record still cannot be read.`} act={() => decide("readmit", id).then(again)} />{" "}
+      <Confirm scope="tenants:write" label="Discard" of={`job ${id}`} text={`Job ${id} ends as failed, with the error infra. If its record does not allow that, the job is deleted. This cannot be undone.`} act={() => decide("discard", id).then(again)} />
     </>
   );
   return (
