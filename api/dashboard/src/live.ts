@@ -2,6 +2,7 @@
 // for what is on screen, so that the page is true even where the stream is refused.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, sentence } from "./api";
+import { onLogOut } from "./session";
 
 export type Topic = "queue" | "jobs" | "fleet" | "batches" | "costs";
 const TOPICS: Topic[] = ["queue", "jobs", "fleet", "batches", "costs"];
@@ -35,8 +36,7 @@ export function start(): void {
   }
 }
 export function stop(): void { stream?.close(); clearTimeout(timer); }
-/** Forgets what another session was shown. */
-export function forget(): void { stop(); seen.clear(); }
+onLogOut(() => { stop(); seen.clear(); });
 
 /** Calls `then` whenever `topic` changed or the stream came back. */
 export function useWake(topic: Topic | null, then: () => void): void {

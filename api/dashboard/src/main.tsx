@@ -4,10 +4,10 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
 import { ask, Refused, sentence } from "./api";
-import { forget, start, stop, useLive } from "./live";
+import { start, stop, useLive } from "./live";
 import { Problem } from "./parts";
 import { go, useRoute, VIEWS } from "./route";
-import { type Session, SessionContext, takeLink } from "./session";
+import { clearSession, type Session, SessionContext, takeLink } from "./session";
 import { paint, toggle } from "./theme";
 import { Batches } from "./views/batches";
 import { Costs } from "./views/costs";
@@ -134,7 +134,7 @@ function Page() {
     look();
     return () => clearTimeout(timer);
   }, []);
-  if (session) return <SessionContext.Provider value={session}><Frame session={session} left={() => { forget(); setProblem(null); setSession(null); setOut(true); }} /></SessionContext.Provider>;
+  if (session) return <SessionContext.Provider value={session}><Frame session={session} left={() => { clearSession(); setProblem(null); setSession(null); setOut(true); }} /></SessionContext.Provider>;
   return isOut ? <Login entered={setSession} why={problem} /> : <Problem text={problem} />;
 }
 

@@ -8,7 +8,13 @@ export type Scope = "jobs:read" | "jobs:submit" | "jobs:cancel" | "endpoints:rea
 
 export const SessionContext = createContext<Session | null>(null);
 
-/** Whether whoever is logged in has a scope. The API decides; this only keeps buttons away that it would refuse. */
+const clears = new Set<() => void>();
+/** Registers what clears data of the session that a module keeps, e.g. typed inputs: the tab may be another person's next. */
+export function onLogOut(clear: () => void): void { clears.add(clear); }
+/** Clears all data of the session. */
+export function clearSession(): void { clears.forEach((clear) => clear()); }
+
+/** Whether the session has a scope. The API decides; this only hides buttons that it would refuse. */
 export function useMay(scope: Scope): boolean {
   const scopes: string[] = useContext(SessionContext)?.scopes ?? [];
   return scopes.includes(scope) || ((scope === "jobs:submit" || scope === "jobs:cancel") && scopes.includes("jobs:write"));

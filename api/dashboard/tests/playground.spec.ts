@@ -232,6 +232,23 @@ test("a stream without end is kept in bounded memory", async ({ page }) => {
   isWell();
 });
 
+test("inputs that were typed are there after another view, and gone after log-out", async ({ page }) => {
+  const isWell = await open(page, "poster");
+  await page.getByLabel(/^prompt/).fill("a secret harbour");
+  await page.getByRole("navigation").getByRole("link", { name: "Endpoints" }).click();
+  await page.getByRole("link", { name: "poster", exact: true }).click();
+  await expect(page.getByLabel(/^prompt/)).toHaveValue("a secret harbour");
+  await page.getByRole("button", { name: "Log out" }).click();
+  // The page is not loaded again: the next person logs in where the last one was.
+  await page.getByLabel("API token").fill(await stack.token("next", "jobs:read", "jobs:submit", "endpoints:read"));
+  await page.getByRole("button", { name: "Log in" }).click();
+  await live(page);
+  await expect(page.getByLabel(/^prompt/)).toHaveValue("");
+  await expect(page.getByRole("tabpanel")).toContainText('client.submit("poster", {})');
+  await expect(page.locator("body")).not.toContainText("a secret harbour");
+  isWell();
+});
+
 test("the inputs of a job fill the form, from its page and from an address", async ({ page }) => {
   const job = await stack.api.submit({ endpoint: "recite", input: { about: "ropes", words: 2 } });
   await stack.api.ended(job.id);

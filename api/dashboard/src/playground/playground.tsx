@@ -1,7 +1,7 @@
 // The playground: the inputs of a version as a form or as JSON, a run of it, and the same call in other languages.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Schemas } from "../api";
-import { useMay } from "../session";
+import { onLogOut, useMay } from "../session";
 import { filesIn, hasFiles } from "../views/result";
 import { CallFrom } from "./call";
 import { Form, groupOf, idOf } from "./form";
@@ -10,9 +10,10 @@ import { isOver, useRun } from "./run";
 import { check, initial, type Json, type Misfit, type Schema } from "./schema";
 import { knownFile } from "./upload";
 
-/** Inputs that were typed and left, by endpoint. */
+/** Typed inputs by endpoint, kept until the page is reloaded or the session ends. */
 const LEFT_MAX = 20;
 const left = new Map<string, Json | undefined>();
+onLogOut(() => left.clear());
 function leave(name: string, value: Json | undefined): void {
   left.delete(name);
   left.set(name, value);

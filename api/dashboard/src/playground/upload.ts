@@ -1,5 +1,6 @@
 // Files of an input: uploaded through the API, with progress, and what is known of those that were.
 import { Refused } from "../api";
+import { onLogOut } from "../session";
 
 /** The API relays no larger file. */
 export const FILE_BYTES_MAX = 2 ** 30;
@@ -14,8 +15,9 @@ const THUMBNAILS = ["image/png", "image/jpeg", "image/webp", "image/gif", "image
 
 export interface Known { name: string; type: string; bytes: number; thumbnail: string | null }
 
-/** Files that this page has uploaded, by id: the newest two hundred. */
+/** The newest files that this page has uploaded, by id. */
 const known = new Map<string, Known>();
+onLogOut(() => known.clear());
 export function knownFile(id: string): Known | undefined { return known.get(id); }
 
 /** A small copy of a picture. It is drawn onto a canvas, so that neither its size nor its contents matter to the page. */
@@ -41,6 +43,8 @@ export async function upload(file: File, progress: (fraction: number) => void, s
   const name = [...file.name.replace(/[\u0000-\u001f\u007f-\u009f]/g, "_")].slice(-NAME_MAX).join("") || "file";
   const type = file.type || "application/octet-stream";
   const [id, small] = await Promise.all([send(file, name, type, progress, signal), thumbnail(file)]);
+  // The thumbnail may be ready only after the page was left, or the session ended.
+  signal.throwIfAborted();
   known.delete(id);
   known.set(id, { name, type, bytes: file.size, thumbnail: small });
   for (const oldest of known.keys()) { if (known.size <= KNOWN_MAX) break; known.delete(oldest); }
