@@ -232,6 +232,27 @@ test("a stream without end is kept in bounded memory", async ({ page }) => {
   isWell();
 });
 
+test("a schema that refers to itself is drawn as far as it has values", async ({ page }) => {
+  const node = { type: "object", required: ["label"], properties: { label: { type: "string", default: "leaf" }, ...Object.fromEntries(["north", "east", "south", "west"].map((side) => [side, { anyOf: [{ $ref: "#/$defs/Node" }, { type: "null" }], default: null }])) } };
+  await page.route("**/v1/endpoints/dry/versions", async (route) => {
+    const answer = await route.fetch();
+    const { versions } = (await answer.json()) as Schemas["VersionList"];
+    const input_schema = { type: "object", properties: { tree: { $ref: "#/$defs/Node" } }, $defs: { Node: node } };
+    await route.fulfill({ response: answer, json: { versions: versions.map((each) => ({ ...each, input_schema })) } });
+  });
+  const isWell = await open(page, "dry");
+  const tree = page.getByRole("group", { name: /^tree/ });
+  await expect(tree.getByRole("textbox")).toHaveCount(1);
+  await tree.getByRole("button", { name: "Add north" }).click();
+  const north = tree.getByRole("group", { name: /^north/ });
+  await north.getByLabel(/^label/).first().fill("top");
+  await expect(page.getByRole("tabpanel")).toContainText('{"tree": {"north": {"label": "top"}}}');
+  expect(await tree.getByRole("textbox").count()).toBeLessThan(10);
+  await tree.getByRole("button", { name: "Remove north" }).click();
+  await expect(page.getByRole("tabpanel")).toContainText('{"tree": {}}');
+  isWell();
+});
+
 test("inputs that were typed are there after another view, and gone after log-out", async ({ page }) => {
   const isWell = await open(page, "poster");
   await page.getByLabel(/^prompt/).fill("a secret harbour");

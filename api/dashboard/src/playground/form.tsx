@@ -9,7 +9,8 @@ const ROWS_MAX = 100;
 const DEPTH_MAX = 12;
 const RANGE_STEPS_MAX = 10_000;
 
-interface Common { root: Schema; misfits: Misfit[]; isOff: boolean; depth: number; tag?: string }
+/** `isUnset`: the object around this one has no value yet. */
+interface Common { root: Schema; misfits: Misfit[]; isOff: boolean; depth: number; tag?: string; isUnset?: boolean }
 interface FieldProps extends Common { path: string; name: string; schema: unknown; value: Json | undefined; isRequired: boolean; change: (value: Json | undefined) => void; remove?: (() => void) | undefined }
 
 /** The id of the control at a JSON pointer; `tag` is that of a union's member. A group has another one. */
@@ -166,7 +167,12 @@ function Members({ props, its }: { props: FieldProps; its: Shape }) {
   const set = (name: string, next: Json | undefined) => { const { [name]: _before, ...rest } = value; change(next === undefined ? rest : Object.hasOwn(value, name) ? { ...value, [name]: next } : { ...rest, [name]: next }); };
   return (
     <>
-      {members.map(([name, schema]) => <Field key={name} root={props.root} misfits={props.misfits} isOff={props.isOff} depth={depth + 1} path={path + part(name)} name={name} schema={schema} value={Object.hasOwn(value, name) ? value[name] : undefined} isRequired={required.includes(name)} change={(next) => set(name, next)} />)}
+      {members.map(([name, schema]) => {
+        const its = Object.hasOwn(value, name) ? value[name] : undefined;
+        const isRequired = required.includes(name);
+        const remove = !isRequired && its !== undefined && isFolded(shape(schema, props.root)) ? () => set(name, undefined) : undefined;
+        return <Field key={name} root={props.root} misfits={props.misfits} isOff={props.isOff} isUnset={depth > 0 && props.value === undefined} depth={depth + 1} path={path + part(name)} name={name} schema={schema} value={its} isRequired={isRequired} change={(next) => set(name, next)} remove={remove} />;
+      })}
       {isObject(its.schema["additionalProperties"]) && <Others props={{ ...props, value }} its={its} known={members.map(([name]) => name)} />}
     </>
   );
@@ -187,11 +193,16 @@ function UnionField({ props, its }: { props: FieldProps; its: Shape }) {
   );
 }
 
+/** Whether an unset value within an unset one is drawn as a button, which adds it. */
+const isFolded = ({ kind }: Shape): boolean => kind === "object" || kind === "union";
+
 export function Field(props: FieldProps) {
   const its = shape(props.schema, props.root);
   const plain = (children: ComponentChildren) => <Row props={props} its={its}>{children}</Row>;
   const group = (children: ComponentChildren) => <Row props={props} its={its} isGroup>{children}</Row>;
   if (props.depth > DEPTH_MAX) return plain(<JsonField props={props} its={its} />);
+  // A schema that refers to itself would fill the page with controls.
+  if (props.isUnset && props.value === undefined && isFolded(its)) return group(<button type="button" disabled={props.isOff} onClick={() => props.change(initial(props.schema, props.root) ?? {})}>Add {props.name}</button>);
   switch (its.kind) {
     case "text": return plain(<TextField props={props} its={its} />);
     case "integer": case "number": return plain(<NumberField props={props} its={its} />);

@@ -5,10 +5,11 @@ export type Schema = Record<string, unknown>;
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 export type Kind = "text" | "integer" | "number" | "boolean" | "choice" | "file" | "array" | "object" | "union" | "null" | "json";
 
-/** References that are followed one after another, nesting that is checked, and errors that are collected. */
+/** References that are followed one after another; nesting that is checked; errors that are collected; parts of a new value. */
 const REFERENCES_MAX = 32;
 const DEPTH_MAX = 24;
 const ERRORS_MAX = 50;
+const PARTS_MAX = 500;
 
 export interface Shape { kind: Kind; schema: Schema; isNullable: boolean; members: Schema[] }
 
@@ -23,15 +24,30 @@ export const equal = (one: unknown, other: unknown): boolean => JSON.stringify(o
 /** A part of a JSON pointer. */
 export const part = (name: string | number): string => `/${String(name).replaceAll("~", "~0").replaceAll("/", "~1")}`;
 
+/** What was derived from the parts of a schema, by its root. A schema that refers to itself thus has a finite number of parts. */
+type Memo<T> = WeakMap<Schema, WeakMap<Schema, T>>;
+const resolved: Memo<Schema> = new WeakMap();
+const shapes: Memo<Shape> = new WeakMap();
+
+function once<T>(memo: Memo<T>, root: Schema, key: Schema, make: () => T): T {
+  let known = memo.get(root);
+  if (!known) memo.set(root, (known = new WeakMap()));
+  let found = known.get(key);
+  if (found === undefined) known.set(key, (found = make()));
+  return found;
+}
+
 /** A schema without references: what is beside a `$ref` is added to its target. */
-export function resolve(schema: unknown, root: Schema): Schema {
-  let found = isSchema(schema) ? schema : {};
+export function resolve(schema: unknown, root: Schema): Schema { return isSchema(schema) ? once(resolved, root, schema, () => follow(schema, root)) : {}; }
+
+function follow(schema: Schema, root: Schema): Schema {
+  let found = schema;
   for (let turn = 0; turn < REFERENCES_MAX; turn++) {
     const { $ref, allOf, ...own } = found;
     const only = list(allOf).length === 1 ? list(allOf)[0] : undefined;
     const target = typeof $ref === "string" ? at(root, $ref) : only;
     if (!isSchema(target)) return found;
-    found = { ...target, ...own };
+    found = Object.keys(own).length === 0 ? target : { ...target, ...own };
   }
   return {};
 }
@@ -50,14 +66,21 @@ function at(root: Schema, reference: string): unknown {
 }
 
 /** The control that a schema needs. */
-export function shape(schema: unknown, root: Schema): Shape {
-  let own = resolve(schema, root);
+export function shape(schema: unknown, root: Schema, depth = 0): Shape {
+  const own = resolve(schema, root);
+  return once(shapes, root, own, () => shapeOf(own, root, depth));
+}
+
+function shapeOf(schema: Schema, root: Schema, depth: number): Shape {
+  let own = schema;
   let isNullable = false;
   const all = [...list(own["anyOf"]), ...list(own["oneOf"])];
   const members = all.map((each) => resolve(each, root)).filter((each) => { const isNull = each["type"] === "null"; isNullable ||= isNull; return !isNull; });
   if (all.length > 0 && members.length === 1) {
+    // A schema whose only alternative is itself accepts anything.
+    if (depth >= REFERENCES_MAX) return { kind: "json", schema: {}, isNullable, members: [] };
     const { anyOf: _any, oneOf: _one, ...rest } = own;
-    const only = shape(members[0], root);
+    const only = shape(members[0], root, depth + 1);
     return { ...only, schema: { ...only.schema, ...rest }, isNullable: isNullable || only.isNullable };
   }
   if (members.length > 1) return { kind: "union", schema: own, isNullable, members };
@@ -79,24 +102,31 @@ export function shape(schema: unknown, root: Schema): Shape {
 }
 
 /** The value that a new required member or item begins with; undefined where only a person can choose it. */
-export function initial(schema: unknown, root: Schema, depth = 0): Json | undefined {
-  const { kind, schema: own, isNullable, members } = shape(schema, root);
-  if (own["default"] !== undefined) return own["default"] as Json;
-  if (isNullable && depth > 0) return null;
-  if (depth > DEPTH_MAX) return null;
+export function initial(schema: unknown, root: Schema): Json | undefined { return begin(schema, root, [], { count: 0 }); }
+
+/** `within` are the shapes around this one: one that requires itself has no finite value, and gets null. `parts` counts those of the whole value. */
+function begin(schema: unknown, root: Schema, within: Shape[], parts: { count: number }): Json | undefined {
+  const its = shape(schema, root);
+  const { kind, schema: own, isNullable, members } = its;
+  // A default of null stands for no value, which is not what a new one begins with.
+  if (own["default"] !== undefined && (own["default"] !== null || within.length > 0)) return own["default"] as Json;
+  if (isNullable && within.length > 0) return null;
+  if (within.length > DEPTH_MAX || within.includes(its) || parts.count >= PARTS_MAX) return null;
+  parts.count += 1;
+  const below = (each: unknown) => begin(each, root, [...within, its], parts);
   switch (kind) {
     case "boolean": return false;
     case "null": return null;
     case "choice": return list(own["enum"])[0] as Json;
     case "array": {
       const tuple = list(own["prefixItems"]);
-      return Array.from({ length: Math.min(number(own["minItems"]) ?? 0, 16) }, (_, n) => initial(tuple[n] ?? own["items"], root, depth + 1) ?? null);
+      return Array.from({ length: Math.min(number(own["minItems"]) ?? 0, 16) }, (_, n) => below(tuple[n] ?? own["items"]) ?? null);
     }
     case "object": return Object.fromEntries(list(own["required"]).map(text).flatMap((name) => {
-      const value = initial(at(own, `#/properties${part(name)}`), root, depth + 1);
+      const value = below(at(own, `#/properties${part(name)}`));
       return value === undefined ? [] : [[name, value]];
     }));
-    case "union": return initial(members[0], root, depth + 1);
+    case "union": return below(members[0]);
     default: return undefined;
   }
 }
@@ -104,16 +134,30 @@ export function initial(schema: unknown, root: Schema, depth = 0): Json | undefi
 export interface Misfit { path: string; message: string }
 
 /** The places where a value does not match a schema, at most fifty. */
-export function check(value: unknown, schema: unknown, root: Schema): Misfit[] {
-  const misfits: Misfit[] = [];
-  walk(value, schema, root, "", misfits, 0);
-  return misfits.slice(0, ERRORS_MAX);
+export function check(value: unknown, schema: unknown, root: Schema): Misfit[] { return misfitsOf(value, schema, { root, known: new Map() }, 0); }
+
+/** `known`: what was found so far, by shape and value. Each alternative of a union looks at the parts of the same value. */
+interface Check { root: Schema; known: Map<Shape, Map<unknown, Misfit[]>> }
+
+/** The paths begin at the value. */
+function misfitsOf(value: unknown, schema: unknown, within: Check, depth: number): Misfit[] {
+  if (depth > DEPTH_MAX) return [];
+  const its = shape(schema, within.root);
+  let known = within.known.get(its);
+  if (!known) within.known.set(its, (known = new Map<unknown, Misfit[]>()));
+  const before = known.get(value);
+  if (before) return before;
+  // What an alternative finds that is the union itself.
+  known.set(value, [{ path: "", message: "matches none of the alternatives" }]);
+  const found: Misfit[] = [];
+  walk(value, its, within, found, depth);
+  known.set(value, found.slice(0, ERRORS_MAX));
+  return found.slice(0, ERRORS_MAX);
 }
 
-function walk(value: unknown, schema: unknown, root: Schema, path: string, found: Misfit[], depth: number): void {
-  if (found.length >= ERRORS_MAX || depth > DEPTH_MAX) return;
-  const { kind, schema: own, isNullable, members } = shape(schema, root);
-  const wrong = (message: string, below = "") => { found.push({ path: path + below, message }); };
+function walk(value: unknown, { kind, schema: own, isNullable, members }: Shape, within: Check, found: Misfit[], depth: number): void {
+  const wrong = (message: string, path = "") => { found.push({ path, message }); };
+  const inside = (name: string | number, each: unknown, its: unknown) => { if (found.length < ERRORS_MAX) found.push(...misfitsOf(each, its, within, depth + 1).map(({ path, message }) => ({ path: part(name) + path, message }))); };
   if (value === null && (isNullable || kind === "null" || kind === "json")) return;
   switch (kind) {
     case "text": {
@@ -134,7 +178,7 @@ function walk(value: unknown, schema: unknown, root: Schema, path: string, found
       if (least !== undefined && value.length < least) wrong(`must have at least ${least} items, not ${value.length}`);
       if (most !== undefined && value.length > most) wrong(`must have at most ${most} items, not ${value.length}`);
       const tuple = list(own["prefixItems"]);
-      value.forEach((item, n) => walk(item, tuple[n] ?? own["items"], root, path + part(n), found, depth + 1));
+      value.forEach((item, n) => inside(n, item, tuple[n] ?? own["items"]));
       return;
     }
     case "object": {
@@ -144,15 +188,15 @@ function walk(value: unknown, schema: unknown, root: Schema, path: string, found
       for (const [name, each] of Object.entries(value)) {
         const its = known.get(name) ?? own["additionalProperties"];
         if (its === false) wrong("is not an input of this version", part(name));
-        else walk(each, its, root, path + part(name), found, depth + 1);
+        else inside(name, each, its);
       }
       return;
     }
     case "union": {
-      const each = members.map((member) => { const inner: Misfit[] = []; walk(value, member, root, path, inner, depth + 1); return inner; });
+      const each = members.map((member) => misfitsOf(value, member, within, depth + 1));
       if (each.some((inner) => inner.length === 0)) return;
       // The errors of the member that the value comes closest to.
-      const close = each.find((inner) => inner.every((misfit) => misfit.path !== path));
+      const close = each.filter((inner) => inner.every((misfit) => misfit.path !== "")).sort((one, other) => one.length - other.length)[0];
       if (close) found.push(...close); else wrong("matches none of the alternatives");
       return;
     }
