@@ -232,6 +232,27 @@ test("a stream without end is kept in bounded memory", async ({ page }) => {
   isWell();
 });
 
+test("the gallery asks for new results after a job has changed, and not while the page is hidden", async ({ page }) => {
+  await page.clock.install();
+  const asked: URL[] = [];
+  page.on("request", (request) => { const url = new URL(request.url()); if (url.pathname === "/v1/jobs" && url.searchParams.get("state") === "succeeded") asked.push(url); });
+  const isWell = await open(page, "poster");
+  await expect.poll(() => asked.length).toBeGreaterThan(0);
+  const visibility = (state: string) => page.evaluate((state) => { Object.defineProperty(document, "visibilityState", { value: state, configurable: true }); document.dispatchEvent(new Event("visibilitychange")); }, state);
+  await visibility("hidden");
+  const before = asked.length;
+  const job = await stack.api.submit({ endpoint: "poster", input: { prompt: "a picture for later" } });
+  await stack.api.ended(job.id);
+  await expect(page.getByRole("region", { name: "Recent jobs" })).toContainText(job.id);
+  await page.clock.fastForward("10:00");
+  expect(asked).toHaveLength(before);
+  await visibility("visible");
+  await expect(page.getByRole("img", { name: "a picture for later" })).toBeVisible();
+  expect(asked).toHaveLength(before + 1);
+  expect(asked.map((url) => [url.searchParams.get("limit"), url.searchParams.get("cursor")])).toEqual(asked.map(() => ["20", null]));
+  isWell();
+});
+
 test("a schema that refers to itself is drawn as far as it has values", async ({ page }) => {
   const node = { type: "object", required: ["label"], properties: { label: { type: "string", default: "leaf" }, ...Object.fromEntries(["north", "east", "south", "west"].map((side) => [side, { anyOf: [{ $ref: "#/$defs/Node" }, { type: "null" }], default: null }])) } };
   await page.route("**/v1/endpoints/dry/versions", async (route) => {
