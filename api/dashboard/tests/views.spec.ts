@@ -138,6 +138,22 @@ test("Endpoints shows versions, their traffic and how each has done", async ({ i
   await expect(inside.getByRole("region", { name: "Outcomes" })).toContainText(/\d+\.\d %/);
 });
 
+test("an endpoint has the same error rate in the list and on its page", async ({ inside, at }) => {
+  const figures = (version: number, succeeded: number, failed: number) => ({ version, runs: succeeded + failed, succeeded, failed, timing: {} });
+  await inside.route("**/v1/endpoints/draw/stats?*", (route) => route.fulfill({ json: { versions: [figures(2, 0, 10), figures(1, 9, 1)] } }));
+  await inside.goto(at("/endpoints"));
+  const row = inside.getByRole("row").filter({ has: inside.getByRole("link", { name: "draw", exact: true }) });
+  await expect(row).toBeVisible();
+  const column = (await inside.getByRole("columnheader").allTextContents()).indexOf("error rate");
+  await expect(row.getByRole("cell").nth(column)).toHaveText("55.0 %");
+  await inside.getByRole("link", { name: "draw", exact: true }).click();
+  const tile = (label: string) => inside.getByRole("group", { name: label }).locator("div").filter({ hasText: "error rate" });
+  await expect(tile("All versions, the last 24 hours")).toHaveText("error rate55.0 %");
+  await inside.getByRole("combobox", { name: "version" }).selectOption({ label: "v2" });
+  await expect(tile("Version 2, the last 24 hours")).toHaveText("error rate100.0 %");
+  await expect(inside.getByRole("region", { name: "Outcomes" }).getByRole("row").nth(2)).toContainText("10.0 %");
+});
+
 test("Costs adds up, by whatever it is told of", async ({ inside, api, at }) => {
   await inside.goto(at("/costs"));
   await live(inside);

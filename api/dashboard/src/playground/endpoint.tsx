@@ -6,8 +6,8 @@ import { Empty, Problem, State, Table, Tile, useTick } from "../parts";
 import { go } from "../route";
 import { SessionContext, useMay } from "../session";
 import { DeleteEndpoint, DeleteVersion } from "../views/delete";
-import { Outcomes, Split, type Stats, Times, useStats } from "../views/stats";
-import { count, gib, instant, percent, since, span, usd } from "../words";
+import { Outcomes, Split, type Stats, summary, Times, useStats } from "../views/stats";
+import { count, gib, instant, since, span, usd } from "../words";
 import { Gallery } from "./gallery";
 import "./playground.css";
 import { Playground } from "./playground";
@@ -45,21 +45,23 @@ function Recent({ name, fill }: { name: string; fill: (input: unknown) => void }
   );
 }
 
-/** Figures of the chosen version. */
-function Figures({ name, version, stats }: { name: string; version: Version; stats: Stats | undefined }) {
+/** Figures of the pinned version, or else of all versions, as in the list of endpoints. */
+function Figures({ name, version, isPinned, stats }: { name: string; version: Version; isPinned: boolean; stats: Stats[] | undefined }) {
   const maySeeWorkers = useMay("workers:read");
   const tenant = useContext(SessionContext)?.tenant ?? "";
   const fleet = useTopic<Schemas["Fleet"]>("fleet", maySeeWorkers ? "/v1/fleet" : null).data;
   const limits = useAsked<Schemas["OwnLimits"]>("/v1/limits", "costs").data?.endpoints[name];
-  const warm = fleet?.machines.filter((machine) => machine.loaded.includes(`${tenant}/${name}@${version.version}`)).length;
+  const { runs, errorRate, main: most } = summary((stats ?? []).filter((each) => !isPinned || each.version === version.version));
+  const isLoaded = (model: string) => (isPinned ? model === `${tenant}/${name}@${version.version}` : model.startsWith(`${tenant}/${name}@`));
+  const warm = fleet?.machines.filter((machine) => machine.loaded.some(isLoaded)).length;
   const quantiles = (of: Schemas["Quantiles"] | null | undefined) => (of ? <>{span(of.p50)}<small class="quiet second">p95 {span(of.p95)}</small></> : "–");
   return (
-    <div class="tiles figures" role="group" tabIndex={0} aria-label={`Version ${version.version}, the last 24 hours`}>
-      <Tile label="runs, 24 h">{count(stats?.runs ?? 0)}</Tile>
-      <Tile label="error rate">{stats ? percent(stats.failed, stats.succeeded + stats.failed) : "–"}</Tile>
-      <Tile label="wait, p50">{quantiles(stats?.timing.queue_ms)}</Tile>
-      <Tile label="run, p50">{quantiles(stats?.timing.run_ms)}</Tile>
-      <Tile label="per 1,000 runs">{usd(stats?.usd_micros_per_1000)}</Tile>
+    <div class="tiles figures" role="group" tabIndex={0} aria-label={`${isPinned ? `Version ${version.version}` : "All versions"}, the last 24 hours`}>
+      <Tile label="runs, 24 h">{stats ? count(runs) : "–"}</Tile>
+      <Tile label="error rate">{errorRate}</Tile>
+      <Tile label="wait, p50">{quantiles(most?.timing.queue_ms)}</Tile>
+      <Tile label="run, p50">{quantiles(most?.timing.run_ms)}</Tile>
+      <Tile label="per 1,000 runs">{usd(most?.usd_micros_per_1000)}</Tile>
       <Tile label="warm workers">{warm ?? "–"}{!!version.min_warm && <small class="quiet second">at least {version.min_warm}</small>}</Tile>
       <Tile label="running now">{limits?.usage.running ?? 0}{limits?.limits.max_running != null && <small class="quiet second">of {limits.limits.max_running}</small>}</Tile>
     </div>
@@ -139,7 +141,7 @@ export function Endpoint({ name, from, pin }: { name: string; from: string | nul
           <p class="chips">{chips.map((chip) => <span key={chip} class="chip">{chip}</span>)}</p>
           <DeleteEndpoint name={name} onDeleted={() => go("/dashboard/endpoints")} />
         </div>
-        <Figures name={name} version={shown} stats={stats.data?.versions.find((each) => each.version === shown.version)} />
+        <Figures name={name} version={shown} isPinned={pinned !== null} stats={stats.data?.versions} />
         <Playground key={`${name}@${shown.version}`} name={name} endpoint={shown} pinned={pinned} filled={filled} took={() => setFilled(null)} ended={() => setTurn((before) => before + 1)} />
         <Gallery name={name} turn={turn} />
         <Recent name={name} fill={(input) => setFilled({ input })} />

@@ -4,9 +4,9 @@ import { useEffect, useState } from "preact/hooks";
 import type { Schemas } from "../api";
 import { useAsked } from "../live";
 import { Empty, Problem } from "../parts";
-import { count, percent, span, usd } from "../words";
+import { count, span, usd } from "../words";
 import { hasFiles } from "./result";
-import { Split, type Stats, useStats } from "./stats";
+import { Split, summary, useStats } from "./stats";
 
 /** Endpoints whose figures are asked for in the list. */
 const ASKED_MAX = 50;
@@ -21,18 +21,16 @@ function One(props: OneProps) {
   return Page ? <Page key={props.name} {...props} /> : <><h1><a href="/dashboard/endpoints">Endpoints</a> / {props.name}</h1><Problem text={problem} /></>;
 }
 
-/** An endpoint's day in one row: all of its versions together, and the time of the one that ran most. */
+/** The last 24 hours of an endpoint in one row. */
 function Row({ endpoint, isAsked }: { endpoint: Schemas["EndpointVersion"]; isAsked: boolean }) {
   const traffic = useAsked<Schemas["Traffic"]>(isAsked ? `/v1/endpoints/${endpoint.name}/traffic` : null, null);
   const { data } = useStats(endpoint.name, isAsked);
-  const sum = (of: (each: Stats) => number) => (data?.versions ?? []).reduce((all, each) => all + of(each), 0);
-  const main = data?.versions.reduce<Stats | null>((most, each) => (most === null || each.runs > most.runs ? each : most), null);
-  const [good, bad] = [sum((each) => each.task_succeeded ?? 0), sum((each) => each.task_failed ?? 0)];
+  const { runs, errorRate, taskSuccess, main } = summary(data?.versions ?? []);
   const page = `/dashboard/endpoints/${endpoint.name}`;
   return (
     <tr>
       <td><a href={page}>{endpoint.name}</a>{hasFiles(endpoint.output_schema) && <> <a class="quiet" href={`${page}#gallery`} aria-label={`Gallery of ${endpoint.name}`}>gallery</a></>}</td><td><Split traffic={traffic.data} /></td><td>{endpoint.priority ?? "standard"}</td><td class="n">{endpoint.vram_gib > 0 ? `${endpoint.vram_gib} GiB` : "none"}</td>
-      <td class="n">{data ? count(sum((each) => each.runs)) : "–"}</td><td class="n">{percent(sum((each) => each.succeeded), sum((each) => each.succeeded + each.failed))}</td><td class="n">{percent(good, good + bad)}</td>
+      <td class="n">{data ? count(runs) : "–"}</td><td class="n">{errorRate}</td><td class="n">{taskSuccess}</td>
       <td class="n">{span(main?.timing.run_ms?.p50)}</td><td class="n">{span(main?.timing.run_ms?.p95)}</td><td class="n">{span(main?.timing.total_ms?.p95)}</td><td class="n">{usd(main?.usd_micros_per_1000)}</td>
     </tr>
   );
@@ -45,7 +43,7 @@ export function Endpoints({ name, query }: { name: string | undefined; query: UR
 
 function All() {
   const { data, problem } = useAsked<Schemas["EndpointList"]>("/v1/endpoints", "jobs");
-  const heads = ["endpoint", "traffic", "priority", "memory", "runs", "success", "task success", "run p50", "run p95", "total p95", "per 1,000"];
+  const heads = ["endpoint", "traffic", "priority", "memory", "runs", "error rate", "task success", "run p50", "run p95", "total p95", "per 1,000"];
   return (
     <>
       <h1>Endpoints</h1>

@@ -11,6 +11,16 @@ const STATS_EVERY_MS = 10_000;
 
 export type Stats = Schemas["VersionStats"];
 
+/** The figures of several versions together; `main` is the version that ran most, whose times and cost stand for all. */
+export interface Summary { runs: number; errorRate: string; taskSuccess: string; main: Stats | null }
+export function summary(versions: Stats[]): Summary {
+  const sum = (of: (each: Stats) => number) => versions.reduce((all, each) => all + of(each), 0);
+  const [succeeded, failed] = [sum((each) => each.succeeded), sum((each) => each.failed)];
+  const [accepted, rejected] = [sum((each) => each.task_succeeded ?? 0), sum((each) => each.task_failed ?? 0)];
+  const main = versions.reduce<Stats | null>((most, each) => (most === null || each.runs > most.runs ? each : most), null);
+  return { runs: sum((each) => each.runs), errorRate: percent(failed, succeeded + failed), taskSuccess: percent(accepted, accepted + rejected), main };
+}
+
 export function useStats(name: string, isOn = true): { data: Schemas["EndpointStats"] | null; problem: string | null } {
   const stats = useAsked<Schemas["EndpointStats"]>(isOn ? `/v1/endpoints/${encodeURIComponent(name)}/stats?hours=24` : null, null);
   useEffect(() => { if (!isOn) return; const timer = setInterval(stats.again, STATS_EVERY_MS); return () => clearInterval(timer); }, [isOn]);
@@ -23,7 +33,10 @@ export function Split({ traffic }: { traffic: Schemas["Traffic"] | null }) {
 }
 
 export function Outcomes({ versions }: { versions: Stats[] }) {
-  return <Table label="Outcomes" heads={["version", "runs", "succeeded", "failed", "success", "task success", "per 1,000"]} n={[1, 2, 3, 4, 5, 6]} rows={versions.map((each) => [`v${each.version}`, count(each.runs), count(each.succeeded), count(each.failed), percent(each.succeeded, each.succeeded + each.failed), percent(each.task_succeeded ?? 0, (each.task_succeeded ?? 0) + (each.task_failed ?? 0)), usd(each.usd_micros_per_1000)])} />;
+  return <Table label="Outcomes" heads={["version", "runs", "succeeded", "failed", "error rate", "task success", "per 1,000"]} n={[1, 2, 3, 4, 5, 6]} rows={versions.map((each) => {
+    const { errorRate, taskSuccess } = summary([each]);
+    return [`v${each.version}`, count(each.runs), count(each.succeeded), count(each.failed), errorRate, taskSuccess, usd(each.usd_micros_per_1000)];
+  })} />;
 }
 
 /** Where the time of a run goes, half of them at most and 95 of 100 at most, on one scale for all versions. */
