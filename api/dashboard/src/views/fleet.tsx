@@ -1,7 +1,7 @@
-// Machines, the cards in them and who holds their memory, and what the autoscaler says and does.
-import type { Schemas } from "../api";
+// Instances, their GPUs and the memory of each model, and the notices and decisions of the autoscaler.
+import { ask, type Schemas } from "../api";
 import { useAsked, useTopic } from "../live";
-import { Bar, Empty, Problem, State, Table, Tile, useTick } from "../parts";
+import { Bar, Confirm, Empty, Problem, State, Table, Tile, useTick } from "../parts";
 import { useMay } from "../session";
 import { gib, since, usd } from "../words";
 
@@ -29,8 +29,16 @@ function Card({ worker, gpu }: { worker: Worker; gpu: Schemas["Gpu"] }) {
   );
 }
 
-/** A machine: what it costs and does, and its cards once its worker has joined. */
-function Box({ machine, worker }: { machine: Machine; worker: Worker | undefined }) {
+/** Evicts a worker. The API's scope for this is that of the tokens that workers join with. */
+function Evict({ machine, worker, onEvicted }: { machine: Machine; worker: Worker; onEvicted: () => void }) {
+  const jobs = worker.running === 1 ? "The job that it runs goes" : "The jobs that it runs go";
+  const back = machine.provider === "joined" ? "It cannot join again under its name with the token that it joined with. To keep out its host under any name, also revoke that token." : "A rented instance cannot join again.";
+  const evict = () => ask<Schemas["Evicted"]>(`/v1/workers/${encodeURIComponent(worker.id)}/evict`, { method: "POST", body: "{}" }).then(onEvicted);
+  return <Confirm scope="workers:join" label="Evict" of={`worker ${worker.name}`} text={`Evict worker ${worker.name} (${worker.id}): the API refuses its calls within 5 seconds. ${jobs} back to the queue without losing an attempt. ${back}`} act={evict} />;
+}
+
+/** An instance: its cost and activity and, once its worker has joined, its GPUs. */
+function Box({ machine, worker, onEvicted }: { machine: Machine; worker: Worker | undefined; onEvicted: () => void }) {
   const price = machine.usd_micros_per_hour > 0 ? `${usd(machine.usd_micros_per_hour)}/h${machine.is_interruptible ? ", interruptible" : ""}` : "owned";
   return (
     <article aria-label={`Instance ${machine.id}`}>
@@ -39,6 +47,7 @@ function Box({ machine, worker }: { machine: Machine; worker: Worker | undefined
       <p class="quiet">{[machine.provider, worker?.region, `${machine.running} of ${machine.slots} running`, `up for ${since(machine.rented_at)}`, machine.idle_since ? `idle for ${since(machine.idle_since)}` : ""].filter(Boolean).join(" · ")}</p>
       {worker?.gpus.map((gpu) => <Card key={gpu.uuid} worker={worker} gpu={gpu} />)}
       {worker && worker.gpus.length === 0 && <p class="quiet">No GPU: jobs run on the CPU.</p>}
+      {worker && <div class="row"><Evict machine={machine} worker={worker} onEvicted={onEvicted} /></div>}
       {!worker && machine.loaded.length === 0 && <p class="quiet">Its worker has not joined.</p>}
     </article>
   );
@@ -69,7 +78,7 @@ export function Fleet() {
       <h2>Machines</h2>
       <Problem text={workers.problem} />
       {fleet?.machines.length === 0 && <Empty>No instances. An autoscaler starts them when jobs wait: <code>stoke autoscaler run</code></Empty>}
-      <div class="boxes">{fleet?.machines.map((machine) => <Box key={machine.id} machine={machine} worker={of(machine)} />)}</div>
+      <div class="boxes">{fleet?.machines.map((machine) => <Box key={machine.id} machine={machine} worker={of(machine)} onEvicted={workers.again} />)}</div>
       {!!fleet?.decisions.length && <><h2>Decisions of the autoscaler</h2><Table label="Decisions" heads={["ago", "action", "instance", "reason"]} wrap={[3]} rows={fleet.decisions.map((each) => [since(each.at), <>{each.failure ? <span class="bad">✕ {each.action}</span> : each.action}</>, <span class="mono">{each.machine ?? "–"}</span>, each.failure ? `${each.reason}: ${each.failure}` : each.reason])} /></>}
     </>
   );
