@@ -1,10 +1,10 @@
-// What the page asks the API. The types come from the OpenAPI document.
+// Requests to the API. The types come from the OpenAPI document.
 import type { components } from "./openapi";
 
 export type Schemas = components["schemas"];
 
-/** An answer that is not the one asked for, in the API's own words. */
-export class Refused extends Error {
+/** A response with an error status, and the API's description of it. */
+export class ApiError extends Error {
   constructor(readonly status: number, detail: string, readonly errors: Schemas["FieldError"][] = []) { super(detail); }
 }
 
@@ -20,13 +20,13 @@ export async function ask<T>(path: string, init: RequestInit = {}): Promise<T> {
   const answer = await fetch(path, { credentials: "same-origin", ...init, signal, headers });
   if (!answer.ok) {
     const problem = (await answer.json().catch(() => null)) as { detail?: string; errors?: Schemas["FieldError"][] } | null;
-    throw new Refused(answer.status, problem?.detail ?? `The API answered ${answer.status}.`, problem?.errors);
+    throw new ApiError(answer.status, problem?.detail ?? `The API answered ${answer.status}.`, problem?.errors);
   }
   return (answer.status === 204 ? undefined : await answer.json()) as T;
 }
 
-/** What went wrong, as a sentence for whoever looks at the page. */
+/** An error as a sentence for the page. */
 export function sentence(error: unknown): string {
-  if (error instanceof Refused && error.status === 403) return `This token lacks the permission: ${error.message}`;
-  return error instanceof Refused ? error.message : "The API cannot be reached; the page keeps trying.";
+  if (error instanceof ApiError && error.status === 403) return `This token lacks the permission: ${error.message}`;
+  return error instanceof ApiError ? error.message : "The API cannot be reached; the page keeps trying.";
 }

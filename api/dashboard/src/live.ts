@@ -1,5 +1,5 @@
-// What the API pushes, kept while it is away. A lost stream is tried again with growing, jittered pauses; every try also asks anew
-// for what is on screen, so that the page is true even where the stream is refused.
+// Data that the API pushes, kept while the API is unreachable. A lost stream is opened again after growing pauses with jitter. Each attempt also
+// requests the data on screen again, so that the page is up to date even where the stream is refused.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, sentence } from "./api";
 import { onLogOut } from "./session";
@@ -17,17 +17,17 @@ let tries = 0;
 let stream: EventSource | null = null;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-function told(now: boolean): void { live = now; states.forEach((each) => each(now)); }
+function setLive(now: boolean): void { live = now; states.forEach((each) => each(now)); }
 
-/** Opens the stream, and again whenever it is lost, until `stop`. */
+/** Opens the stream and keeps it open until `stop`. */
 export function start(): void {
   stop();
-  // All that the token may see: to name a topic that it may not would be refused.
+  // Without `topics`, the API sends everything that the token may read; it refuses a request for more.
   stream = new EventSource("/v1/live");
-  stream.onopen = () => { tries = 0; told(true); wakes.forEach((wake) => wake(null)); };
+  stream.onopen = () => { tries = 0; setLive(true); wakes.forEach((wake) => wake(null)); };
   stream.onerror = () => {
     stream?.close();
-    told(false);
+    setLive(false);
     const most = Math.min(PAUSE_MAX_MS, PAUSE_MIN_MS * 2 ** tries++);
     timer = setTimeout(() => { wakes.forEach((wake) => wake(null)); start(); }, most / 2 + (Math.random() * most) / 2);
   };
@@ -38,7 +38,7 @@ export function start(): void {
 export function stop(): void { stream?.close(); clearTimeout(timer); }
 onLogOut(() => { stop(); seen.clear(); });
 
-/** Calls `then` whenever `topic` changed or the stream came back. */
+/** Calls `then` after each change of `topic`, and when the stream is open again. */
 export function useWake(topic: Topic | null, then: () => void): void {
   const latest = useRef(then);
   latest.current = then;
@@ -56,8 +56,8 @@ export function useLive(): boolean {
   return now;
 }
 
-/** An answer of the API, asked for again whenever `topic` changed or the stream came back. What was known stays on screen. Nothing is
- * asked while `path` is null. */
+/** A response of the API, requested again after each change of `topic` and when the stream is open again. The last one stays on screen. No
+ * request is sent while `path` is null. */
 export function useAsked<T>(path: string | null, topic: Topic | null): { data: T | null; problem: string | null; again: () => void } {
   const [data, setData] = useState<T | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
@@ -74,7 +74,7 @@ export function useAsked<T>(path: string | null, topic: Topic | null): { data: T
   return { data, problem, again };
 }
 
-/** What the stream says of `topic`; `path` answers the same before it first does, and while it is away; null where it may not be asked. */
+/** The data of `topic`: from the stream, or from `path` before its first event and while it is closed. `path` is null if the token may not read it. */
 export function useTopic<T>(topic: Topic, path: string | null): { data: T | null; problem: string | null } {
   const asked = useAsked<T>(path, null);
   const [pushed, setPushed] = useState<T | null>((seen.get(topic) as T | undefined) ?? null);

@@ -1,9 +1,9 @@
-// The page: who is logged in, where in it they are, and the keys.
+// The page: the session, the current view, and the keyboard shortcuts.
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
-import { ask, Refused, sentence } from "./api";
+import { ask, ApiError, sentence } from "./api";
 import { start, stop, useLive } from "./live";
 import { Problem } from "./parts";
 import { go, useRoute, VIEWS } from "./route";
@@ -20,10 +20,10 @@ import { Queue } from "./views/queue";
 const RETRY_MS = 2000;
 const KEY_PAUSE_MS = 1000;
 
-/** The text about a link whose token the API does not know: it is deleted by the first use. */
-const SPENT = "This link was used already, or it has expired: a link works once. Print a new one with `stoke dashboard`.";
+/** The text about a link whose token the API does not know: its first use deletes it. */
+const USED_LINK = "This link was used already, or it has expired: a link works once. Print a new one with `stoke dashboard`.";
 
-/** What the address brought along, which is out of it by now. */
+/** The token of the address, which is no longer in it. */
 let link = takeLink();
 
 function logIn(token: string): Promise<Session> { return ask<Session>("/v1/session", { method: "POST", body: JSON.stringify({ token }) }); }
@@ -44,7 +44,7 @@ function Login({ entered, why }: { entered: (session: Session) => void; why: str
   );
 }
 
-/** `/` finds, `g` and a letter goes, `?` tells. */
+/** Keyboard shortcuts: `/` searches, `g` and a letter opens a view, `?` lists them. */
 function useKeys(help: () => void): void {
   useEffect(() => {
     let wentAt = 0;
@@ -83,10 +83,10 @@ function Frame({ session, left }: { session: Session; left: () => void }) {
   useKeys(() => help.current?.showModal());
   useEffect(() => { start(); return stop; }, []);
   useEffect(() => { document.title = `${VIEWS.find(([name]) => name === view)?.[1] ?? "Queue"} · Stokehold`; }, [view]);
-  // A session that has ended shows as a stream that cannot be opened: whether it has is asked as long as there is none.
+  // The stream of an ended session cannot be opened, so the session is checked while there is no stream.
   useEffect(() => {
     if (isLive) return;
-    const timer = setInterval(() => ask("/v1/session").catch((error) => { if (error instanceof Refused && error.status === 401) left(); }), RETRY_MS);
+    const timer = setInterval(() => ask("/v1/session").catch((error) => { if (error instanceof ApiError && error.status === 401) left(); }), RETRY_MS);
     return () => clearInterval(timer);
   }, [isLive]);
   const leave = () => ask("/v1/session", { method: "DELETE" }).then(left, (error) => setProblem(sentence(error)));
@@ -121,14 +121,14 @@ function Page() {
   const [problem, setProblem] = useState<string | null>(null);
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
-    // Who is logged in stays so: a link from elsewhere does not make them somebody else.
+    // An existing session stays: a link from elsewhere does not replace it.
     const look = () => { ask<Session>("/v1/session").catch((error: unknown) => {
-      if (link === null || !(error instanceof Refused && error.status === 401)) throw error;
+      if (link === null || !(error instanceof ApiError && error.status === 401)) throw error;
       const once = link;
       link = null;
-      return logIn(once).catch((refused: unknown) => { setProblem(refused instanceof Refused && refused.status === 401 ? SPENT : sentence(refused)); throw refused; });
+      return logIn(once).catch((refused: unknown) => { setProblem(refused instanceof ApiError && refused.status === 401 ? USED_LINK : sentence(refused)); throw refused; });
     }).then((who) => { setProblem(null); setSession(who); }, (error) => {
-      if (error instanceof Refused && error.status === 401) setOut(true);
+      if (error instanceof ApiError && error.status === 401) setOut(true);
       else { setProblem(sentence(error)); timer = setTimeout(look, RETRY_MS); }
     }); };
     look();

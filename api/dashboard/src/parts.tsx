@@ -1,4 +1,4 @@
-// The few pieces every view is made of.
+// Components that the views share.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { sentence } from "./api";
@@ -10,7 +10,7 @@ const MARKS: Record<string, [string, string]> = {
   running: ["▶", "busy"], loading: ["▶", "busy"], booting: ["▶", "busy"], resuming: ["▶", "busy"], renting: ["▶", "busy"], environment: ["▶", "busy"], busy: ["▶", "busy"], validating: ["▶", "busy"], finalizing: ["▶", "busy"],
   draining: ["▽", "warn"], hot: ["▲", "warn"], warned: ["▲", "warn"], blocked: ["◇", "warn"], ending: ["▽", "warn"],
 };
-/** A state: a shape and a word, so that no one needs the colour. */
+/** A state: a shape and a word, so that it is legible without colour. */
 export function State({ of }: { of: string }) {
   const [shape, colour] = MARKS[of] ?? ["○", "quiet"];
   return <span class={colour}><span aria-hidden="true">{shape}</span> {of}</span>;
@@ -19,8 +19,8 @@ export function Problem({ text }: { text: string | null }) { return text ? <p cl
 export function Empty({ children }: { children: ComponentChildren }) { return <div class="empty">{children}</div>; }
 export function Tile({ label, children }: { label: string; children: ComponentChildren }) { return <div><span class="quiet">{label}</span><b>{children}</b></div>; }
 
-/** A table whose figures stand right; `n` names the columns of figures, `wrap` those of sentences. Rows that can be acted on have `keys`, so that an
- * open dialog stays with its row when others come or go. */
+/** A table. `n` are the columns of figures, which are aligned to the right; `wrap` are those of sentences. Rows with actions need `keys`, so that an open
+ * dialog stays with its row when others come or go. */
 export function Table({ label, heads, n = [], wrap = [], keys = [], rows }: { label: string; heads: string[]; n?: number[]; wrap?: number[]; keys?: string[]; rows: ComponentChildren[][] }) {
   const kind = (at: number) => (n.includes(at) ? "n" : wrap.includes(at) ? "wrap" : "");
   return (
@@ -33,7 +33,7 @@ export function Table({ label, heads, n = [], wrap = [], keys = [], rows }: { la
   );
 }
 
-/** A bar of named parts of a whole, each in words on hovering and for whoever listens; a wide one is named. */
+/** A bar of the named parts of a whole. Each has a tooltip, all are in the accessible name, and wide ones are labelled. */
 export function Bar({ label, whole, parts, say = String }: { label: string; whole: number; parts: [name: string, size: number, kind: string][]; say?: (size: number) => string }) {
   const wide = Math.max(1, whole);
   return (
@@ -43,7 +43,7 @@ export function Bar({ label, whole, parts, say = String }: { label: string; whol
   );
 }
 
-/** What the colours of a bar mean. */
+/** The legend of a bar. */
 export function Legend({ kinds }: { kinds: [name: string, kind: string][] }) {
   return <p class="legend">{kinds.map(([name, kind]) => <span key={name}><i class={`kind-${kind}`} aria-hidden="true" /> {name}</span>)}</p>;
 }
@@ -70,7 +70,7 @@ export function Confirm({ label, of, text, scope, act }: { label: string; of?: s
   );
 }
 
-/** Now, again every second, for ages that grow on screen while they do. */
+/** Renders the component again every second, for ages that grow on screen. */
 export function useTick(isOn = true): void {
   const [, set] = useState(0);
   useEffect(() => { if (!isOn) return; const timer = setInterval(() => set((before) => before + 1), 1000); return () => clearInterval(timer); }, [isOn]);

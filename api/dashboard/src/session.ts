@@ -1,4 +1,4 @@
-// Who is logged in, and what they may do: what they may not is not offered to them.
+// The session and its scopes. Actions that it does not permit are not offered.
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import type { Schemas } from "./api";
@@ -20,7 +20,7 @@ export function useMay(scope: Scope): boolean {
   return scopes.includes(scope) || ((scope === "jobs:submit" || scope === "jobs:cancel") && scopes.includes("jobs:write"));
 }
 
-/** The token of an address that `stoke dashboard` printed, once: it is out of the address, and of the history, before anything is asked. */
+/** Returns the token of an address that `stoke dashboard` printed, and removes it from the address and the history before any request is sent. */
 export function takeLink(): string | null {
   const found = /^#(sk_\w+)$/.exec(location.hash)?.[1] ?? null;
   if (found) history.replaceState(null, "", location.pathname + location.search);

@@ -1,4 +1,4 @@
-// What a run does and gives: its state and why it waits, its progress, what it writes, its result, its cost and where its time went.
+// A run: its state and why it waits, its progress, logs and output, its result, its cost and its time by part.
 import type { ComponentChildren } from "preact";
 import type { Schemas } from "../api";
 import { Bar, Legend, Problem, State, useTick } from "../parts";

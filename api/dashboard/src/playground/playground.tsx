@@ -20,7 +20,7 @@ function leave(name: string, value: Json | undefined): void {
   for (const oldest of left.keys()) { if (left.size <= LEFT_MAX) break; left.delete(oldest); }
 }
 
-/** What is missing is not an error before someone wants to run it. */
+/** A missing input is shown as an error only after *Run*. */
 const isMissing = (misfit: Misfit) => misfit.message === "is required" || misfit.message === "choose a file";
 
 interface Props { name: string; endpoint: Schemas["EndpointVersion"]; pinned: number | null; filled: { input: unknown } | null; took: () => void; ended: () => void }

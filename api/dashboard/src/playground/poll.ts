@@ -1,5 +1,5 @@
 // Polling: one request at a time, and longer pauses while requests fail.
-import { Refused } from "../api";
+import { ApiError } from "../api";
 
 const PAUSE_MS = 1500;
 /** Limit of the pause, which doubles with each failure in a row. */
@@ -24,7 +24,7 @@ export type Later = (then: () => void, ms: number) => () => void;
 const later: Later = (then, ms) => { const timer = setTimeout(then, ms); return () => clearTimeout(timer); };
 
 /** Whether another request would get the same answer, e.g. because the job was deleted. */
-function isFinal(error: unknown): boolean { return error instanceof Refused && error.status >= 400 && error.status < 500 && error.status !== 408 && error.status !== 429; }
+function isFinal(error: unknown): boolean { return error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 408 && error.status !== 429; }
 
 /** Sends the first request at once, and then one after each pause until `take` ends it or the API refuses for good. */
 export function poll<T>({ get, take, fail }: Polled<T>, wait: Later = later): Poll {

@@ -1,6 +1,6 @@
-// One run: submitted, followed until it ends, and shown in bounded memory however much it writes.
+// One run: its submission, and its state and output until it ends, in bounded memory.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ask, Refused, sentence, type Schemas } from "../api";
+import { ask, ApiError, sentence, type Schemas } from "../api";
 import { poll } from "./poll";
 import { text as asText } from "./schema";
 
@@ -24,14 +24,14 @@ export interface Run { job: Job | null; written: Written; isSubmitting: boolean;
 /** Random, also where the page is not served over https. */
 function key(): string { return `dashboard-${[...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`; }
 
-/** Submits a job; again where no answer came, which the key makes safe. */
+/** Submits a job. Retries if there is no response, which the idempotency key makes safe. */
 async function send(body: string): Promise<Job> {
   const headers = { "Idempotency-Key": key() };
   for (let turn = 1; ; turn++) {
     try {
       return await ask<Job>("/v1/jobs", { method: "POST", headers, body });
     } catch (error) {
-      if (error instanceof Refused || turn === SENDS_MAX) throw error;
+      if (error instanceof ApiError || turn === SENDS_MAX) throw error;
       await new Promise((done) => setTimeout(done, PAUSE_MS));
     }
   }
@@ -59,7 +59,7 @@ export function useRun(): Run {
     const stream = new EventSource(`${path}/events`);
     let next: Written = NOTHING;
     let frame = 0;
-    // However many events come, the page is drawn once per frame.
+    // The page is drawn at most once per frame.
     const show = () => { frame ||= requestAnimationFrame(() => { frame = 0; setWritten(next); }); };
     const on = (name: string, read: (data: Record<string, unknown>) => void) => stream.addEventListener(name, (event) => { read(JSON.parse((event as MessageEvent<string>).data) as Record<string, unknown>); show(); });
     const line = (text: string) => { next = { ...next, logs: [...next.logs.slice(1 - LOG_LINES_MAX), text.length > LINE_CHARS_MAX ? `${text.slice(0, LINE_CHARS_MAX)}…` : text] }; };
@@ -94,7 +94,7 @@ export function useRun(): Run {
     setJob(null);
     send(JSON.stringify(request)).then(
       (answer) => { if (isHere.current) setJob(answer); },
-      (error: unknown) => { if (isHere.current) { setProblem(error instanceof Refused ? sentence(error) : "The API cannot be reached. Whether the job was submitted is unknown; the recent jobs show it."); if (error instanceof Refused) setErrors(error.errors); } },
+      (error: unknown) => { if (isHere.current) { setProblem(error instanceof ApiError ? sentence(error) : "The API cannot be reached. Whether the job was submitted is unknown; the recent jobs show it."); if (error instanceof ApiError) setErrors(error.errors); } },
     ).finally(() => { if (isHere.current) setSubmitting(false); });
   };
   const cancel = () => { if (id !== null) ask<Job>(`/v1/jobs/${encodeURIComponent(id)}/cancel`, { method: "POST" }).then((answer) => { if (isHere.current) setJob((now) => (now?.id === id ? answer : now)); }, (error) => { if (isHere.current) setProblem(sentence(error)); }); };

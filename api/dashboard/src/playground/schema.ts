@@ -108,7 +108,7 @@ export function initial(schema: unknown, root: Schema): Json | undefined { retur
 function begin(schema: unknown, root: Schema, within: Shape[], parts: { count: number }): Json | undefined {
   const its = shape(schema, root);
   const { kind, schema: own, isNullable, members } = its;
-  // A default of null stands for no value, which is not what a new one begins with.
+  // A default of null means that there is no value; a new one is wanted.
   if (own["default"] !== undefined && (own["default"] !== null || within.length > 0)) return own["default"] as Json;
   if (isNullable && within.length > 0) return null;
   if (within.length > DEPTH_MAX || within.includes(its) || parts.count >= PARTS_MAX) return null;
@@ -147,7 +147,7 @@ function misfitsOf(value: unknown, schema: unknown, within: Check, depth: number
   if (!known) within.known.set(its, (known = new Map<unknown, Misfit[]>()));
   const before = known.get(value);
   if (before) return before;
-  // What an alternative finds that is the union itself.
+  // The result for a union that is its own alternative, until it is known.
   known.set(value, [{ path: "", message: "matches none of the alternatives" }]);
   const found: Misfit[] = [];
   walk(value, its, within, found, depth);
@@ -230,7 +230,7 @@ export function named(schema: unknown, root: Schema): string {
   return text(own["title"]) || { text: "text", integer: "whole number", number: "number", boolean: "yes or no", choice: "choice", file: "file", array: "list", object: "fields", union: "one of several", null: "nothing", json: "JSON" }[kind];
 }
 
-/** What a control says of its bounds. */
+/** The bounds that are shown beside a control. */
 export function bounds({ kind, schema: own }: Shape): string {
   const of = (key: string) => number(own[key]);
   if (kind === "integer" || kind === "number") {

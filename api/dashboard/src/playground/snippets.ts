@@ -7,7 +7,7 @@ export interface Call { url: string; endpoint: string; version: number | null; i
 export const LANGUAGES = [["python", "Python"], ["javascript", "JavaScript"], ["curl", "curl"], ["cli", "CLI"]] as const;
 export type Language = (typeof LANGUAGES)[number][0];
 
-/** Code that stands in a value's place. */
+/** Code in the place of a value. */
 class Code { constructor(readonly text: string) {} }
 type Tree = Code | null | boolean | number | string | Tree[] | Map<string, Tree>;
 

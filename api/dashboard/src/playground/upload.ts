@@ -1,5 +1,5 @@
-// Files of an input: uploaded through the API, with progress, and what is known of those that were.
-import { Refused } from "../api";
+// Uploads of input files through the API, with their progress, and the names of uploaded files.
+import { ApiError } from "../api";
 import { onLogOut } from "../session";
 
 /** The API relays no larger file. */
@@ -20,7 +20,7 @@ const known = new Map<string, Known>();
 onLogOut(() => known.clear());
 export function knownFile(id: string): Known | undefined { return known.get(id); }
 
-/** A small copy of a picture. It is drawn onto a canvas, so that neither its size nor its contents matter to the page. */
+/** A small copy of a picture, drawn onto a canvas, so that the page keeps none of its contents. */
 async function thumbnail(file: File): Promise<string | null> {
   if (!THUMBNAILS.includes(file.type) || file.size > THUMBNAIL_BYTES_MAX) return null;
   try {
@@ -37,9 +37,9 @@ async function thumbnail(file: File): Promise<string | null> {
   }
 }
 
-/** Uploads a file. `progress` gets the fraction that is sent. The answer is the file's id. */
+/** Uploads a file and returns its id. `progress` receives the fraction that is sent. */
 export async function upload(file: File, progress: (fraction: number) => void, signal: AbortSignal): Promise<string> {
-  if (file.size > FILE_BYTES_MAX) throw new Refused(413, `${file.name} has ${Math.ceil(file.size / 2 ** 20)} MiB; the page can upload at most ${FILE_BYTES_MAX / 2 ** 20} MiB. Upload it with an SDK or the CLI, and enter its id.`);
+  if (file.size > FILE_BYTES_MAX) throw new ApiError(413, `${file.name} has ${Math.ceil(file.size / 2 ** 20)} MiB; the page can upload at most ${FILE_BYTES_MAX / 2 ** 20} MiB. Upload it with an SDK or the CLI, and enter its id.`);
   const name = [...file.name.replace(/[\u0000-\u001f\u007f-\u009f]/g, "_")].slice(-NAME_MAX).join("") || "file";
   const type = file.type || "application/octet-stream";
   const [id, small] = await Promise.all([send(file, name, type, progress, signal), thumbnail(file)]);
@@ -51,7 +51,7 @@ export async function upload(file: File, progress: (fraction: number) => void, s
   return id;
 }
 
-/** An answer as JSON; null where something between the browser and the API wrote it. */
+/** A response as JSON; null if it is not JSON, e.g. because a proxy wrote it. */
 function read(text: string): { id?: unknown; detail?: unknown } | null {
   try { return JSON.parse(text) as { id?: unknown; detail?: unknown } | null; } catch { return null; }
 }
@@ -65,13 +65,13 @@ function send(file: File, name: string, type: string, progress: (fraction: numbe
     request.setRequestHeader("Stokehold-Request", "dashboard");
     request.upload.onprogress = (event) => { if (event.lengthComputable) progress(event.loaded / Math.max(1, event.total)); };
     request.timeout = UPLOAD_MS;
-    request.ontimeout = () => failed(new Refused(0, "The upload took more than an hour."));
-    request.onerror = () => failed(new Refused(0, "The upload was interrupted. Try again."));
+    request.ontimeout = () => failed(new ApiError(0, "The upload took more than an hour."));
+    request.onerror = () => failed(new ApiError(0, "The upload was interrupted. Try again."));
     request.onabort = () => failed(new DOMException("The upload was stopped.", "AbortError"));
     request.onload = () => {
       const answer = read(request.responseText);
       if (request.status === 201 && typeof answer?.id === "string") done(answer.id);
-      else failed(new Refused(request.status, typeof answer?.detail === "string" ? answer.detail : `The API answered ${request.status}.`));
+      else failed(new ApiError(request.status, typeof answer?.detail === "string" ? answer.detail : `The API answered ${request.status}.`));
     };
     signal.addEventListener("abort", () => request.abort());
     request.send(file);

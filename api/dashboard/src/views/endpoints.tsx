@@ -1,4 +1,4 @@
-// Endpoints: their versions, who gets how much of the traffic, and how each has done.
+// Endpoints: the split of their traffic, their outcomes, times and cost.
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { Schemas } from "../api";
@@ -8,7 +8,7 @@ import { count, span, usd } from "../words";
 import { hasFiles } from "./result";
 import { Split, summary, useStats } from "./stats";
 
-/** Endpoints whose figures are asked for in the list. */
+/** Endpoints of the list whose figures are requested. */
 const ASKED_MAX = 50;
 
 interface OneProps { name: string; from: string | null; pin: string | null }

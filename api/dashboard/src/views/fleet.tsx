@@ -8,18 +8,18 @@ import { gib, since, usd } from "../words";
 type Worker = Schemas["Worker"];
 type Machine = Schemas["Machine"];
 
-/** A model's colour: the same on every card. */
+/** The colour of a model, the same on every GPU. */
 function colour(name: string): string { return `of${[...name].reduce((sum, letter) => (31 * sum + letter.charCodeAt(0)) % 9973, 7) % 6}`; }
 
-/** What holds a card's memory. */
-function held(worker: Worker, gpu: Schemas["Gpu"]): [string, number, string][] {
-  const models = worker.models.flatMap((model) => model.cards.filter((card) => card.index === gpu.index).map((card): [string, number, string] => [model.name, card.held_mib, colour(model.name)]));
+/** The memory of a GPU by model. */
+function memory(worker: Worker, gpu: Schemas["Gpu"]): [string, number, string][] {
+  const models = worker.models.flatMap((model) => model.cards.filter((each) => each.index === gpu.index).map((each): [string, number, string] => [model.name, each.held_mib, colour(model.name)]));
   return gpu.vram_foreign_mib ? [...models, ["others", gpu.vram_foreign_mib, "others"]] : models;
 }
 
-function Card({ worker, gpu }: { worker: Worker; gpu: Schemas["Gpu"] }) {
+function GpuMemory({ worker, gpu }: { worker: Worker; gpu: Schemas["Gpu"] }) {
   const measured = [gpu.temperature_c == null ? null : `${gpu.temperature_c} °C`, gpu.utilisation_pct == null ? null : `${gpu.utilisation_pct} % utilization`, gpu.power_w == null ? null : `${gpu.power_w} W`].filter((each) => each !== null);
-  const parts = held(worker, gpu);
+  const parts = memory(worker, gpu);
   return (
     <div class="gpu">
       <p><b>{gpu.index}</b> {gpu.name} <State of={gpu.health} /> {gpu.why && <span class="quiet">{gpu.why}</span>}<span class="right">{measured.join(" · ")}</span></p>
@@ -45,7 +45,7 @@ function Box({ machine, worker, onEvicted }: { machine: Machine; worker: Worker 
       <header><State of={machine.state} /> <b>{machine.kind}</b><span class="right">{price}</span></header>
       <p class="mono quiet">{machine.id}</p>
       <p class="quiet">{[machine.provider, worker?.region, `${machine.running} of ${machine.slots} running`, `up for ${since(machine.rented_at)}`, machine.idle_since ? `idle for ${since(machine.idle_since)}` : ""].filter(Boolean).join(" · ")}</p>
-      {worker?.gpus.map((gpu) => <Card key={gpu.uuid} worker={worker} gpu={gpu} />)}
+      {worker?.gpus.map((gpu) => <GpuMemory key={gpu.uuid} worker={worker} gpu={gpu} />)}
       {worker && worker.gpus.length === 0 && <p class="quiet">No GPU: jobs run on the CPU.</p>}
       {worker && <div class="row"><Evict machine={machine} worker={worker} onEvicted={onEvicted} /></div>}
       {!worker && machine.loaded.length === 0 && <p class="quiet">Its worker has not joined.</p>}
@@ -75,7 +75,7 @@ export function Fleet() {
         <Tile label="autoscaler last reported">{fleet.autoscaler_at ? `${since(fleet.autoscaler_at)} ago` : "never"}</Tile>
       </div>}
       {!!fleet?.notices.length && <><h2>Notices of the autoscaler</h2><Table label="Notices" heads={["for", "kind", "notice"]} wrap={[2]} rows={fleet.notices.map((notice) => [since(notice.since), notice.kind, notice.text])} /></>}
-      <h2>Machines</h2>
+      <h2>Instances</h2>
       <Problem text={workers.problem} />
       {fleet?.machines.length === 0 && <Empty>No instances. An autoscaler starts them when jobs wait: <code>stoke autoscaler run</code></Empty>}
       <div class="boxes">{fleet?.machines.map((machine) => <Box key={machine.id} machine={machine} worker={of(machine)} onEvicted={workers.again} />)}</div>

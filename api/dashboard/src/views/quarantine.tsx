@@ -1,6 +1,6 @@
 // Jobs whose records cannot be read. Operators put them back or discard them; nothing is shown while there are none.
 import { useContext } from "preact/hooks";
-import { ask, Refused, type Schemas } from "../api";
+import { ask, ApiError, type Schemas } from "../api";
 import { Confirm, State, Table } from "../parts";
 import { SessionContext, useMay } from "../session";
 import { count, since } from "../words";
@@ -8,10 +8,10 @@ import { count, since } from "../words";
 /** Rows shown. `stoke job quarantined list` lists more, and decides about all at once. */
 const ROWS_MAX = 100;
 
-/** Puts a job back, or discards it. Fails with the API's reason if the job stays; one that is gone by now is no failure. */
+/** Puts a job back, or discards it. Throws the API's reason if the job stays; a job that is gone is no error. */
 async function decide(verb: "readmit" | "discard", id: string): Promise<void> {
   const { jobs: [job] } = await ask<Schemas["QuarantineOutcomes"]>(`/v1/quarantine/${verb}`, { method: "POST", body: JSON.stringify({ ids: [id] }) });
-  if (job?.outcome === "unreadable") throw new Refused(409, `The job stays quarantined: ${job.why}`);
+  if (job?.outcome === "unreadable") throw new ApiError(409, `The job stays quarantined: ${job.why}`);
 }
 
 export function Quarantine({ found, again }: { found: Schemas["Quarantine"] | null; again: () => void }) {

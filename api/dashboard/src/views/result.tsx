@@ -1,14 +1,14 @@
-// What a job gave: pictures, sound and text to be looked at, and the JSON itself. What it names is fetched from the store, by the browser.
+// The result of a job: pictures, sound and text, and the JSON. The browser downloads the files from the store.
 import { useState } from "preact/hooks";
 import type { Schemas } from "../api";
 import { useMay } from "../session";
 
 const FILES_MAX = 24;
 const DEPTH_MAX = 16;
-/** More text than this is opened, and not shown in the page. */
+/** Longer texts are links. */
 const TEXT_BYTES_MAX = 1 << 20;
 
-/** What is shown in the page, and no more than the store shows: none of these can carry a script or a form. Everything else is a link. */
+/** Types that the page shows. None can contain a script or a form. Files of other types are links. */
 export const PICTURES = ["image/png", "image/jpeg", "image/webp", "image/gif", "image/avif"];
 const TEXTS = ["text/plain", "application/json"];
 
@@ -25,11 +25,11 @@ export function filesIn(value: unknown, depth = 0): File[] {
   return Object.values(value).flatMap((each) => filesIn(each, depth + 1)).slice(0, FILES_MAX);
 }
 
-/** A page within the page that may do nothing: what is in it was written by whoever wrote the handler. */
+/** A frame without any permissions: its contents come from a handler. */
 function Sheet({ src, label }: { src: string; label: string }) { return <iframe class="sheet" src={src} title={label} sandbox="" loading="lazy" />; }
 
 function Preview({ job, file }: { job: string; file: File }) {
-  // Its address is made here: what stands in a result was written by a handler.
+  // The URL in the result comes from a handler, so it is not used.
   const src = `/v1/jobs/${encodeURIComponent(job)}/files/${encodeURIComponent(file.name)}`;
   const type = (file.type.split(";")[0] ?? "").trim().toLowerCase();
   return (
@@ -43,7 +43,7 @@ function Preview({ job, file }: { job: string; file: File }) {
   );
 }
 
-/** A result that is too large to come with its job: shown when asked for. */
+/** A result that is too large to be part of its job. */
 function Large({ job }: { job: string }) {
   const [isShown, show] = useState(false);
   const src = `/v1/jobs/${encodeURIComponent(job)}/result`;
@@ -51,7 +51,7 @@ function Large({ job }: { job: string }) {
   return <p>The result is large. <button onClick={() => show(true)}>Show it here</button> <a href={src} target="_blank" rel="noreferrer">Open it</a></p>;
 }
 
-/** `isFolded`: the JSON of a result with files, which are what there is to see, is shown when asked for. */
+/** `isFolded`: the JSON of a result with files is folded. */
 export function Result({ job, isFolded = false }: { job: Schemas["Job"]; isFolded?: boolean }) {
   const mayRead = useMay("jobs:read");
   if (job.state !== "succeeded" || !mayRead) return <p class="quiet">None.</p>;

@@ -1,4 +1,4 @@
-// An endpoint's figures: how the traffic is split, how its versions have done, and where the time of their runs goes.
+// The figures of an endpoint: the split of its traffic, and the outcomes and the time by part of each version.
 import { useEffect } from "preact/hooks";
 import type { Schemas } from "../api";
 import { useAsked } from "../live";
@@ -6,12 +6,12 @@ import { Bar, Legend, Table } from "../parts";
 import { count, percent, span, usd } from "../words";
 
 const PARTS = ["queue", "env", "weights", "boot", "load", "warmup", "run", "upload"] as const;
-/** Figures of a day need not be of this second. */
+/** Time between two requests for the figures of a day. */
 const STATS_EVERY_MS = 10_000;
 
 export type Stats = Schemas["VersionStats"];
 
-/** The figures of several versions together; `main` is the version that ran most, whose times and cost stand for all. */
+/** The figures of several versions together; `main` is the version that ran most, whose times and cost are shown for all. */
 export interface Summary { runs: number; errorRate: string; taskSuccess: string; main: Stats | null }
 export function summary(versions: Stats[]): Summary {
   const sum = (of: (each: Stats) => number) => versions.reduce((all, each) => all + of(each), 0);
@@ -27,7 +27,7 @@ export function useStats(name: string, isOn = true): { data: Schemas["EndpointSt
   return stats;
 }
 
-/** How the traffic is split. */
+/** The split of the traffic. */
 export function Split({ traffic }: { traffic: Schemas["Traffic"] | null }) {
   return <Bar label="Traffic" whole={100} say={(size) => `${size} %`} parts={(traffic?.versions ?? []).map((part, at) => [`v${part.version}`, part.percent, `of${at % 6}`])} />;
 }
@@ -39,7 +39,7 @@ export function Outcomes({ versions }: { versions: Stats[] }) {
   })} />;
 }
 
-/** Where the time of a run goes, half of them at most and 95 of 100 at most, on one scale for all versions. */
+/** The time of a run by part, p50 and p95, on one scale for all versions. */
 export function Times({ versions }: { versions: Stats[] }) {
   const of = (each: Stats, part: (typeof PARTS)[number], at: "p50" | "p95") => each.timing[`${part}_ms`]?.[at] ?? 0;
   const whole = (each: Stats, at: "p50" | "p95") => PARTS.reduce((sum, part) => sum + of(each, part, at), 0);

@@ -1,5 +1,5 @@
 import { expect, test } from "@playwright/test";
-import { Refused } from "../../src/api";
+import { ApiError } from "../../src/api";
 import { type Later, PAUSE_MAX_MS, poll } from "../../src/playground/poll";
 
 /** A timer that the test fires, and a request that the test answers. */
@@ -49,7 +49,7 @@ test("the pause doubles with each failure up to its limit, and an answer resets 
 for (const [status, goesOn] of [[404, false], [403, false], [408, true], [429, true], [503, true]] as const) {
   test(`after ${status}, polling ${goesOn ? "goes on" : "ends"}`, async () => {
     const it = bench();
-    await last(it).fail(new Refused(status, "no"));
+    await last(it).fail(new ApiError(status, "no"));
     expect([it.seen, it.isPaused()]).toEqual([["error: no"], goesOn]);
   });
 }
