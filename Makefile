@@ -343,7 +343,7 @@ monitoring: stoke redis $(WHEEL) $(PROMETHEUS) ## Test the alerts, and every que
 	$(TEST) -p stokehold-tests --test monitoring
 
 test-dashboard: $(DASHBOARD) stoke $(WHEEL) $(CLIENT) sdk/js/dist/.built $(CHROMIUM) ## Test the dashboard in Chromium, against a stack with data (ONLY= a file or title)
-	@cd api/dashboard && npm run --silent test:unit && npm run --silent test -- $(ONLY)
+	@cd api/dashboard && npm run --silent test -- $(ONLY)
 
 recording: stoke redis $(WHEEL) $(CLIENT) ## Record the picture of the README from a real run
 	@PATH=$(TOOLS)/client/bin:$$PATH STOKE_REDIS_SERVER=$(STOKE_TEST_REDIS) python3 docs/assets/quickstart/record.py $(STOKE)
