@@ -12,6 +12,9 @@ from collections.abc import Mapping
 # Far above the heads of the API; a proxy may add some headers.
 HEAD_BYTES_MAX = 64 << 10
 
+# The size of a body up to which a `Content-Length` is read as a number: `int` refuses more than 4,300 digits.
+_LENGTH_DIGITS_MAX = 15
+
 _STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-9]\d\d)(?: .*)?")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -142,6 +145,8 @@ class ResponseReader:
             text = lengths.pop()
             if lengths or not (text.isascii() and text.isdigit()):
                 raise ResponseError(f"the response has the Content-Length {length[:60]!r}")
+            if len(text) > _LENGTH_DIGITS_MAX:
+                raise ResponseError(f"the response has a Content-Length of {len(text)} digits: {text[:20]}...")
             self._left = int(text)
         else:
             self._ends_with_connection, self.reusable = True, False
@@ -170,7 +175,8 @@ class ResponseReader:
                 break
             size = _CHUNK_SIZE.fullmatch(buffer, at, end)
             if size is None:
-                raise ResponseError("the response has a chunk without a size")
+                line = buffer[at : min(end, at + 60)].decode("latin-1")
+                raise ResponseError(f"the response has the chunk size {line!r}")
             if int(size[1], 16) > 0:
                 at, self._left = end + 2, int(size[1], 16)
                 continue

@@ -154,9 +154,9 @@ def _retry_after_s(text: str | None) -> float | None:
     """Converts `Retry-After`, a number or a date, to seconds from now."""
     if not text:
         return None
-    if text.strip().isdigit():
+    if text.isascii() and text.strip().isdigit():
         return float(text)
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None

@@ -6,7 +6,6 @@ import threading
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 
-import httpx
 import pytest
 
 import stokehold
@@ -112,7 +111,7 @@ def test_a_server_that_is_not_there(api: Server) -> None:
     assert caught.value.__cause__ is not None
 
 
-def test_a_server_that_says_nothing(api: Server) -> None:
+def test_a_server_that_sends_no_response(api: Server) -> None:
     arrivals = threading.Semaphore(0)
 
     def arrive(exchange: Exchange) -> None:
@@ -148,20 +147,22 @@ def test_delays_are_capped_and_jittered() -> None:
     assert retry.delay_s(0, StokeholdError("x"), 1.0) is None
 
 
-def _told(retry_after: str) -> ApiError:
-    return decode_error(Reply(429, httpx.Headers({"retry-after": retry_after}), b"{}"))
+def _rate_limited(retry_after: str) -> ApiError:
+    return decode_error(Reply(429, {"retry-after": retry_after}, b"{}"))
 
 
 def test_retry_after_is_kept_to() -> None:
     retry = Retry()
-    assert retry.delay_s(0, _told("7"), 0.0) == 7.0
-    assert retry.delay_s(0, _told("7"), 1.0) == 7.5
-    assert retry.delay_s(0, _told("3600"), 0.0) is None, "better to know than to sleep for an hour"
+    assert retry.delay_s(0, _rate_limited("7"), 0.0) == 7.0
+    assert retry.delay_s(0, _rate_limited("7"), 1.0) == 7.5
+    assert retry.delay_s(0, _rate_limited("3600"), 0.0) is None, "better to know than to sleep for an hour"
     soon = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=30), usegmt=True)
-    delay_s = retry.delay_s(0, _told(soon), 0.0)
+    delay_s = retry.delay_s(0, _rate_limited(soon), 0.0)
     assert delay_s is not None
     assert 0.0 < delay_s <= 30.0
-    assert retry.delay_s(0, _told("soon"), 1.0) == 0.5
+    for text in ("soon", "²", "9" * 5000, f"Wed, 25 Nov {'9' * 20} 10:00:00 GMT"):
+        error = _rate_limited(text)
+        assert retry.delay_s(0, error, 1.0) == (None if text[0] == "9" else 0.5)
 
 
 def test_errors_have_the_names_that_people_import() -> None:

@@ -87,10 +87,12 @@ def test_a_length_beside_chunks_is_ignored_and_the_connection_closed() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 1_0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x1\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nxy\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"9" * 5000 + b"\r\n",
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * HEAD_BYTES_MAX,
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"x" * HEAD_BYTES_MAX,
     ],
@@ -98,6 +100,12 @@ def test_a_length_beside_chunks_is_ignored_and_the_connection_closed() -> None:
 def test_what_is_no_response_is_refused(response: bytes) -> None:
     with pytest.raises(ResponseError):
         ResponseReader().feed(response)
+
+
+def test_the_longest_length_that_is_read() -> None:
+    reader = ResponseReader()
+    assert not reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 000000000000005\r\n\r\nhell")
+    assert reader.feed(b"o")
 
 
 @pytest.mark.parametrize("end", [0, 5, 20, len(LENGTH) - 1])
