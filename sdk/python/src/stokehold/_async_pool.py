@@ -16,6 +16,7 @@ from stokehold._request import (
     IDLE_CONNECTIONS_MAX,
     IDLE_S,
     POOL_TIMEOUT_S,
+    WRITE_BYTES,
     WRITE_TIMEOUT_S,
     Call,
     Reply,
@@ -137,7 +138,10 @@ class _Connection(asyncio.Protocol):
         self._reader: ResponseReader | None = None
         self._response: asyncio.Future[None] | None = None
         self._read_timeout_s = 0.0
-        self._heard = 0.0
+        self._progress_at = 0.0
+        # What the transport does not have yet of the request, and whether it has unsent bytes of the rest.
+        self._rest = memoryview(b"")
+        self._is_paused = False
         self._unsent = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -161,11 +165,11 @@ class _Connection(asyncio.Protocol):
         self._reader = reader = ResponseReader()
         self._response = response = self._loop.create_future()
         self._read_timeout_s = read_timeout_s
-        self._heard = self._loop.time()
-        self._transport.write(request)
-        self._unsent = self._transport.get_write_buffer_size()
-        timer_s = WRITE_TIMEOUT_S if self._unsent else read_timeout_s
-        self._timer = self._loop.call_later(timer_s, self._check_silence)
+        if len(request) <= WRITE_BYTES:
+            self._transport.write(request)
+        else:
+            self._rest = memoryview(request)
+        self._write_rest()
         try:
             await response
             return reader
@@ -173,17 +177,59 @@ class _Connection(asyncio.Protocol):
             if self._timer is not None:
                 self._timer.cancel()
             self._reader = self._response = None
+            self._rest = memoryview(b"")
 
-    def _check_silence(self) -> None:
-        """Fails the exchange if there was no progress in time. Progress is a byte sent or received."""
-        now, unsent = self._loop.time(), self._transport.get_write_buffer_size()
-        if unsent < self._unsent:
-            self._heard, self._unsent = now, unsent
-        left_s = self._heard + (WRITE_TIMEOUT_S if unsent else self._read_timeout_s) - now
-        if left_s > 0:
-            self._timer = self._loop.call_later(left_s, self._check_silence)
+    def _write_rest(self) -> None:
+        """Writes the request until the transport has unsent bytes of it. Then starts the timer of the next step."""
+        if self._response is None or self._response.done() or self.is_closing:
+            return
+        while self._rest and not self._is_paused:
+            if is_readable(self._transport.get_extra_info("socket")):
+                # Read first: if the server refused the request and closed the connection, a write would fail.
+                self._loop.call_soon(self._write_rest)
+                break
+            # In pieces: to send a large buffer, transports of TLS copy what is left of it after each record.
+            self._transport.write(self._rest[:WRITE_BYTES])
+            self._rest = self._rest[WRITE_BYTES:]
+        self._progress_at = self._loop.time()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._is_writing:
+            self._unsent = self._transport.get_write_buffer_size()
+            self._timer = self._loop.call_later(WRITE_TIMEOUT_S, self._check_write)
         else:
-            self._fail(_SilenceError("WriteTimeout" if unsent else "ReadTimeout"))
+            self._timer = self._loop.call_later(self._read_timeout_s, self._check_read)
+
+    @property
+    def _is_writing(self) -> bool:
+        """Whether a part of the request is not sent yet."""
+        return self._is_paused or len(self._rest) > 0
+
+    def pause_writing(self) -> None:
+        """The transport has unsent bytes."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """The transport has sent everything."""
+        self._is_paused = False
+        self._loop.call_soon(self._write_rest)  # not at once: the transport is in the middle of its own work
+
+    def _check_write(self) -> None:
+        """Fails the exchange if the transport has sent nothing for the time of the timeout."""
+        unsent = self._transport.get_write_buffer_size()
+        if unsent < self._unsent:
+            self._unsent = unsent
+            self._timer = self._loop.call_later(WRITE_TIMEOUT_S, self._check_write)
+        else:
+            self._fail(_SilenceError("WriteTimeout"))
+
+    def _check_read(self) -> None:
+        """Fails the exchange if nothing was received for the time of the timeout; else waits for what is left of it."""
+        left_s = self._progress_at + self._read_timeout_s - self._loop.time()
+        if left_s <= 0:
+            self._fail(_SilenceError("ReadTimeout"))
+        else:
+            self._timer = self._loop.call_later(left_s, self._check_read)
 
     def _fail(self, error: Exception) -> None:
         if self._response is not None and not self._response.done():
@@ -191,6 +237,9 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 (for the type)
+        # Calls `pause_writing` as soon as bytes are unsent, and `resume_writing` as soon as none are. With 0 for both,
+        # the transport of TLS would pause without any.
+        transport.set_write_buffer_limits(high=1, low=0)
         self._transport = transport
         self._connections.add(self)
 
@@ -202,10 +251,10 @@ class _Connection(asyncio.Protocol):
                 reader.reusable = False
             self._transport.abort()
             return
-        self._heard = self._loop.time()
+        self._progress_at = self._loop.time()
         try:
             if reader.feed(data):
-                if self._transport.get_write_buffer_size():
+                if self._is_writing:
                     reader.reusable = False  # a response before the end of the request
                 response.set_result(None)
         except ResponseError as error:

@@ -17,6 +17,7 @@ from stokehold._request import (
     IDLE_CONNECTIONS_MAX,
     IDLE_S,
     POOL_TIMEOUT_S,
+    WRITE_BYTES,
     WRITE_TIMEOUT_S,
     Call,
     Reply,
@@ -137,10 +138,10 @@ class _Connection:
         """Sends all of it. Returns the error if the server stopped reading: its response may contain the reason."""
         self._set_timeout(WRITE_TIMEOUT_S)
         try:
-            sent = self._socket.send(data)
-            rest = memoryview(data)[sent:] if sent < len(data) else b""
-            while rest:
-                rest = rest[self._socket.send(rest) :]
+            # In pieces: the timeout is that of a call of `send`, which for TLS may send all that it is given.
+            sent = self._socket.send(data if len(data) <= WRITE_BYTES else memoryview(data)[:WRITE_BYTES])
+            while sent < len(data):
+                sent += self._socket.send(memoryview(data)[sent : sent + WRITE_BYTES])
         except ConnectionError as error:
             return error
         return None

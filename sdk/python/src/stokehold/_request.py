@@ -30,6 +30,8 @@ from stokehold._transfer import Body, Sink
 
 CONNECT_TIMEOUT_S = 5.0
 WRITE_TIMEOUT_S = 30.0
+# The most that is written at once. Each piece that is sent counts as progress.
+WRITE_BYTES = 64 << 10
 # Waiting for a free connection of the pool, e.g. if a hundred threads share a client.
 POOL_TIMEOUT_S = 60.0
 

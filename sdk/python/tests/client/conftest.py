@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections import deque
@@ -14,6 +15,8 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from stokehold import Client, Retry
+
+from .either import NEVER, Asyncio, Blocking, Calls, Connect
 
 JOB_ID = "0192f0c1a2b37cde8f00112233445500"
 
@@ -238,3 +241,30 @@ def client(api: Server) -> Iterator[Client]:
     # Closed before its server: a connection that is kept alive would hold the server's thread.
     with Client(api.url, "sk_test", retry=FAST) as client:
         yield client
+
+
+@pytest.fixture(params=[Blocking, Asyncio])
+def connect(way: str, request: pytest.FixtureRequest) -> Iterator[Connect]:
+    """Makes a client, which is closed before its server stops."""
+    with contextlib.ExitStack() as stack:
+
+        def make(url: str, retry: Retry = NEVER, timeout_s: float = 30.0) -> Calls:
+            calls: Calls = request.param(url, retry, timeout_s)
+            stack.callback(calls.close)
+            return calls
+
+        yield make
+
+
+@pytest.fixture
+def counted(api: Server, monkeypatch: pytest.MonkeyPatch) -> list[Exchange]:
+    """The connections that the server has accepted, one entry each."""
+    accepted: list[Exchange] = []
+    setup = Exchange.setup
+
+    def count(exchange: Exchange) -> None:
+        accepted.append(exchange)
+        setup(exchange)
+
+    monkeypatch.setattr(Exchange, "setup", count)
+    return accepted

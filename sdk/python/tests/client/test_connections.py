@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import socket
@@ -12,18 +11,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable
 
 import pytest
 
-from stokehold import ApiError, AsyncClient, Client, ConnectionFailed, Retry, StokeholdError, TimedOut
+from stokehold import ApiError, AsyncClient, Client, ConnectionFailed, StokeholdError
 from stokehold._request import IDLE_CONNECTIONS_MAX
 
 from .conftest import FAST, JOB_ID, Exchange, Server, cut, job, ok, problem, start, stop
+from .either import LARGE, Connect, served
 
-NEVER = Retry(max_retries=0)
 WORKERS = b'{"workers": []}'
 
 # A certificate for localhost and 127.0.0.1, signed by itself.
@@ -35,99 +32,6 @@ OPENSSL = (
 
 # What only the connections of the clients themselves do; the other tests run through httpx as well.
 pytestmark = pytest.mark.parametrize("way", ["direct"], indirect=True)
-
-
-class Calls:
-    """The same calls with either client."""
-
-    def __init__(self, url: str, retry: Retry, timeout_s: float) -> None:
-        raise NotImplementedError
-
-    def workers(self, count: int = 1) -> None:
-        """That many calls, one after the other."""
-        raise NotImplementedError
-
-    def submit(self, value: Any = None, key: str | None = None) -> Any:
-        raise NotImplementedError
-
-    def at_once(self, count: int) -> None:
-        """That many submits at the same time."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
-
-
-class Blocking(Calls):
-    def __init__(self, url: str, retry: Retry, timeout_s: float) -> None:
-        self.client = Client(url, "sk_test", retry=retry, timeout_s=timeout_s)
-
-    def workers(self, count: int = 1) -> None:
-        for _ in range(count):
-            assert self.client.workers() == []
-
-    def submit(self, value: Any = None, key: str | None = None) -> Any:
-        return self.client.submit("echo", value, idempotency_key=key)
-
-    def at_once(self, count: int) -> None:
-        with ThreadPoolExecutor(count) as threads:
-            assert len(list(threads.map(self.submit, range(count)))) == count
-
-    def close(self) -> None:
-        self.client.close()
-
-
-class Asyncio(Calls):
-    def __init__(self, url: str, retry: Retry, timeout_s: float) -> None:
-        self.client = AsyncClient(url, "sk_test", retry=retry, timeout_s=timeout_s)
-        self.loop = asyncio.new_event_loop()
-
-    def workers(self, count: int = 1) -> None:
-        for _ in range(count):
-            assert self.loop.run_until_complete(self.client.workers()) == []
-
-    def submit(self, value: Any = None, key: str | None = None) -> Any:
-        return self.loop.run_until_complete(self.client.submit("echo", value, idempotency_key=key))
-
-    def at_once(self, count: int) -> None:
-        async def play() -> None:
-            await asyncio.gather(*(self.client.submit("echo", number) for number in range(count)))
-
-        self.loop.run_until_complete(play())
-
-    def close(self) -> None:
-        self.loop.run_until_complete(self.client.aclose())
-        self.loop.close()
-
-
-Connect = Callable[..., Calls]
-
-
-@pytest.fixture(params=[Blocking, Asyncio])
-def connect(way: str, request: pytest.FixtureRequest) -> Iterator[Connect]:
-    """Makes a client, which is closed before its server stops."""
-    with contextlib.ExitStack() as stack:
-
-        def make(url: str, retry: Retry = NEVER, timeout_s: float = 30.0) -> Calls:
-            calls: Calls = request.param(url, retry, timeout_s)
-            stack.callback(calls.close)
-            return calls
-
-        yield make
-
-
-@pytest.fixture
-def counted(api: Server, monkeypatch: pytest.MonkeyPatch) -> list[Exchange]:
-    """The connections that the server has accepted, one entry each."""
-    accepted: list[Exchange] = []
-    setup = Exchange.setup
-
-    def count(exchange: Exchange) -> None:
-        accepted.append(exchange)
-        setup(exchange)
-
-    monkeypatch.setattr(Exchange, "setup", count)
-    return accepted
 
 
 def test_a_connection_is_used_again(api: Server, counted: list[Exchange], connect: Connect) -> None:
@@ -236,48 +140,6 @@ def test_a_response_that_ends_early_is_repeated_on_another_connection(
     assert len(counted) == 2
 
 
-def test_a_server_that_sends_nothing(api: Server, connect: Connect) -> None:
-    def wait(exchange: Exchange) -> None:
-        exchange.server.released.wait(60)
-        exchange.close_connection = True
-
-    api.on("GET /v1/workers", wait)
-    with pytest.raises(TimedOut, match=r"GET http://127\.0\.0\.1:\d+/v1/workers: no response in time \(ReadTimeout\)"):
-        connect(api.url, timeout_s=0.02).workers()
-
-
-def test_a_slow_server_that_sends_something(api: Server, connect: Connect) -> None:
-    """The timeout is the time without data, not the duration of the whole response."""
-    pause = threading.Event()
-
-    def slow(exchange: Exchange) -> None:
-        exchange.send_response(200)
-        exchange.send_header("content-length", str(len(WORKERS)))
-        exchange.end_headers()
-        for byte in WORKERS:
-            pause.wait(0.05)
-            exchange.wfile.write(bytes([byte]))
-
-    api.on("GET /v1/workers", slow)
-    connect(api.url, timeout_s=0.5).workers()
-
-
-@contextlib.contextmanager
-def served(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server of one connection that is no HTTP server."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                answer(connection)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        thread.join()
-
-
 @pytest.mark.parametrize("is_read", [True, False])
 def test_a_refusal_before_the_end_of_the_request(connect: Connect, is_read: bool) -> None:
     """A server that responds after the head of a large request, and then reads the rest, or closes the connection."""
@@ -379,6 +241,17 @@ def test_tls_with_a_certificate_of_ones_own(
     before = len(counted)
     connect(url).workers(3)
     assert len(counted) == before + 1
+
+
+def test_a_large_body_over_tls(
+    secure: Server, certificate: tuple[Path, Path], connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[1]))
+    secure.on("POST /v1/jobs", ok(job(), 202))
+    client = connect(secure.url.replace("http", "https"))
+    for _ in range(2):
+        client.submit(LARGE)
+        assert secure.requests[-1].json()["input"] == LARGE
 
 
 def test_a_proxy_of_the_environment(
