@@ -405,7 +405,7 @@ class AsyncClient:
         try:
             async with self._transport.send(call) as response:
                 if call.sink is None or response.status_code != OK:
-                    return Reply(response.status_code, response.headers, await response.aread())
+                    return await self._transport.reply(call, response)
                 call.sink.start()
                 async for chunk in response.aiter_bytes():
                     await self._transport.run_blocking(call.sink.write, chunk)
@@ -427,7 +427,7 @@ class AsyncClient:
                             if reader.done:
                                 return
                     else:
-                        outcome = Reply(response.status_code, response.headers, await response.aread())
+                        outcome = await self._transport.reply(call, response)
             except stream_errors() as error:
                 outcome = stream_error(call, error)
             if not reader.done:
@@ -446,9 +446,7 @@ class AsyncClient:
                         for line in reader.end():
                             yield self._api.hydrate(line, self._file)
                         return
-                    outcome: Reply | StokeholdError = Reply(
-                        response.status_code, response.headers, await response.aread()
-                    )
+                    outcome: Reply | StokeholdError = await self._transport.reply(call, response)
             except stream_errors() as error:
                 outcome = stream_error(call, error)
             pause_s = reader.pause_s(outcome, random.random())  # noqa: S311 (jitter is no secret)

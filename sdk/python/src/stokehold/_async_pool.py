@@ -7,7 +7,7 @@ import os
 import time
 
 from stokehold._errors import ConnectionFailed, StokeholdError
-from stokehold._http1 import NO_RESPONSE, RequestError, ResponseError, ResponseReader, write_head
+from stokehold._http1 import NO_RESPONSE, RequestError, ResponseError, ResponseReader, UnreadableError, write_head
 from stokehold._origin import Origin, is_readable
 from stokehold._request import (
     CLOSED,
@@ -87,6 +87,8 @@ class AsyncPool:
             reader = await connection.exchange(request + body if body else request, call.read_timeout_s)
         except (RequestError, UnicodeError) as error:  # UnicodeError: a name that DNS cannot have
             return call_error(call, StokeholdError, f"the request cannot be sent: {error}", error)
+        except UnreadableError as error:
+            return call_error(call, StokeholdError, str(error), error)
         except _SilenceError as error:
             return too_slow(call, str(error), error)
         except (asyncio.TimeoutError, TimeoutError) as error:
@@ -251,9 +253,11 @@ class _Connection(asyncio.Protocol):
                 reader.reusable = False
             self._transport.abort()
             return
-        self._progress_at = self._loop.time()
         try:
-            if reader.feed(data):
+            is_complete = reader.feed(data)
+            if reader.status:  # until then, the timeout is that of the whole head
+                self._progress_at = self._loop.time()
+            if is_complete:
                 if self._is_writing:
                     reader.reusable = False  # a response before the end of the request
                 response.set_result(None)

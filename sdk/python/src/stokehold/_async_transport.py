@@ -11,7 +11,7 @@ from stokehold._async_pool import AsyncPool
 from stokehold._errors import StokeholdError
 from stokehold._origin import direct_origin
 from stokehold._request import CLOSED, Call, Reply
-from stokehold._streams import build_request, limits
+from stokehold._streams import Collector, build_request, limits
 from stokehold._transfer import Body
 
 if TYPE_CHECKING:
@@ -55,6 +55,13 @@ class AsyncTransport:
             yield response
         finally:
             await response.aclose()
+
+    async def reply(self, call: Call, response: httpx.Response) -> Reply:
+        """A response with its whole body."""
+        collector = Collector(call)
+        async for chunk in response.aiter_bytes():
+            collector.add(chunk)
+        return Reply(response.status_code, response.headers, collector.body())
 
     async def sleep(self, seconds: float) -> None:
         """Sleeps; other tasks run meanwhile."""

@@ -405,7 +405,7 @@ class Client:
         try:
             with self._transport.send(call) as response:
                 if call.sink is None or response.status_code != OK:
-                    return Reply(response.status_code, response.headers, response.read())
+                    return self._transport.reply(call, response)
                 call.sink.start()
                 for chunk in response.iter_bytes():
                     self._transport.run_blocking(call.sink.write, chunk)
@@ -426,7 +426,7 @@ class Client:
                             if reader.done:
                                 return
                     else:
-                        outcome = Reply(response.status_code, response.headers, response.read())
+                        outcome = self._transport.reply(call, response)
             except stream_errors() as error:
                 outcome = stream_error(call, error)
             if not reader.done:
@@ -445,7 +445,7 @@ class Client:
                         for line in reader.end():
                             yield self._api.hydrate(line, self._file)
                         return
-                    outcome: Reply | StokeholdError = Reply(response.status_code, response.headers, response.read())
+                    outcome: Reply | StokeholdError = self._transport.reply(call, response)
             except stream_errors() as error:
                 outcome = stream_error(call, error)
             pause_s = reader.pause_s(outcome, random.random())  # noqa: S311 (jitter is no secret)

@@ -12,7 +12,10 @@ from collections.abc import Mapping
 # Far above the heads of the API; a proxy may add some headers.
 HEAD_BYTES_MAX = 64 << 10
 
-# The size of a body up to which a `Content-Length` is read as a number: `int` refuses more than 4,300 digits.
+# The most bytes in the body of a response that is held in memory. The largest ones of the API are lists of jobs.
+RESPONSE_BYTES_MAX = 256 << 20
+
+# The most digits of a `Content-Length` that is read as a number: `int` refuses more than 4,300.
 _LENGTH_DIGITS_MAX = 15
 
 _STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-9]\d\d)(?: .*)?")
@@ -34,9 +37,19 @@ class ResponseError(Exception):
     """The bytes received are not a whole HTTP response."""
 
 
+class UnreadableError(ResponseError):
+    """The response cannot be read, however often the request is repeated."""
+
+
+def too_large() -> UnreadableError:
+    """The error for a body above `RESPONSE_BYTES_MAX`."""
+    limit = f"{RESPONSE_BYTES_MAX >> 20} MiB"
+    return UnreadableError(f"the response has more than {limit}; request less at once, e.g. with a smaller page size")
+
+
 def write_head(method: str, target: str, host: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
     """The request line and the headers. Raises `RequestError` for text that would end a header or is not ASCII."""
-    lines = [f"{method} {target} HTTP/1.1", f"Host: {host}"]
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", "Accept-Encoding: identity"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     if body is not None:
         lines.append(f"Content-Length: {len(body)}")
@@ -53,7 +66,17 @@ def write_head(method: str, target: str, host: str, headers: Mapping[str, str], 
 class ResponseReader:
     """Reads one response. `feed` and `end` return whether it is complete."""
 
-    __slots__ = ("_buffer", "_ends_with_connection", "_is_chunked", "_left", "_parts", "headers", "reusable", "status")
+    __slots__ = (
+        "_buffer",
+        "_ends_with_connection",
+        "_is_chunked",
+        "_left",
+        "_parts",
+        "_size",
+        "headers",
+        "reusable",
+        "status",
+    )
 
     def __init__(self) -> None:
         self.status = 0
@@ -64,6 +87,7 @@ class ResponseReader:
         self._buffer = b""
         self._parts: list[bytes] = []
         self._left = 0
+        self._size = 0
         self._is_chunked = False
         self._ends_with_connection = False
 
@@ -87,6 +111,7 @@ class ResponseReader:
             self._buffer += data
             return self._read_chunks()
         if self._ends_with_connection:
+            self._count(len(data))
             self._parts.append(data)
             return False
         if len(data) > self._left:
@@ -126,11 +151,23 @@ class ResponseReader:
         self._frame(is_old=parsed[1] == "0")
         return True
 
+    def _count(self, more: int) -> None:
+        """Adds to the size of the body."""
+        self._size += more
+        if self._size > RESPONSE_BYTES_MAX:
+            raise too_large()
+
     def _frame(self, *, is_old: bool) -> None:
         """Determines where the body ends (RFC 9112, section 6.3), and whether the connection outlives it."""
         headers = self.headers
         options = headers.get("connection", "").lower()
         self.reusable = "close" not in options and (not is_old or "keep-alive" in options)
+        content_coding = headers.get("content-encoding", "identity")
+        if content_coding.lower() != "identity":
+            raise UnreadableError(
+                f"the response has the content coding {content_coding[:60]!r}, and the request accepts none; "
+                "check for a proxy in between that compresses"
+            )
         length, coding = headers.get("content-length"), headers.get("transfer-encoding")
         if self.status in (_NO_CONTENT, _NOT_MODIFIED):
             return
@@ -148,6 +185,7 @@ class ResponseReader:
             if len(text) > _LENGTH_DIGITS_MAX:
                 raise ResponseError(f"the response has a Content-Length of {len(text)} digits: {text[:20]}...")
             self._left = int(text)
+            self._count(self._left)
         else:
             self._ends_with_connection, self.reusable = True, False
 
@@ -179,6 +217,7 @@ class ResponseReader:
                 raise ResponseError(f"the response has the chunk size {line!r}")
             if int(size[1], 16) > 0:
                 at, self._left = end + 2, int(size[1], 16)
+                self._count(self._left)
                 continue
             # The last chunk, of size 0, then trailers, which are dropped, and an empty line.
             last = end if buffer.startswith(b"\r\n", end + 2) else buffer.find(b"\r\n\r\n", end)

@@ -8,7 +8,7 @@ import threading
 import time
 
 from stokehold._errors import ConnectionFailed, StokeholdError
-from stokehold._http1 import RequestError, ResponseError, ResponseReader, write_head
+from stokehold._http1 import RequestError, ResponseError, ResponseReader, UnreadableError, write_head
 from stokehold._origin import Origin, is_readable
 from stokehold._request import (
     CLOSED,
@@ -26,6 +26,9 @@ from stokehold._request import (
 )
 
 _RECEIVE_BYTES = 64 << 10
+
+# The timeout once a deadline has passed. 0 would make the socket non-blocking.
+_POLL_S = 1e-6
 
 
 class Pool:
@@ -75,6 +78,8 @@ class Pool:
             connection.read(reader, call.read_timeout_s, refused)
         except (RequestError, UnicodeError) as error:  # UnicodeError: a name that DNS cannot have
             return call_error(call, StokeholdError, f"the request cannot be sent: {error}", error)
+        except UnreadableError as error:
+            return call_error(call, StokeholdError, str(error), error)
         except (socket.timeout, TimeoutError) as error:
             return too_slow(call, step, error)
         except (OSError, ResponseError) as error:
@@ -147,13 +152,18 @@ class _Connection:
         return None
 
     def read(self, reader: ResponseReader, timeout_s: float, refused: OSError | None) -> None:
-        """Reads a response. Raises `refused` instead of an error of its own."""
+        """Reads a response: its head within `timeout_s`, then its body without a pause of `timeout_s`.
+
+        Raises `refused` instead of an error of its own.
+        """
+        deadline = time.monotonic() + timeout_s
         self._set_timeout(timeout_s)
         try:
             while True:
                 data = self._socket.recv(_RECEIVE_BYTES)
                 if reader.feed(data) if data else reader.end():
                     return
+                self._set_timeout(timeout_s if reader.status else max(_POLL_S, deadline - time.monotonic()))
         except (OSError, ResponseError):
             if refused is None:
                 raise

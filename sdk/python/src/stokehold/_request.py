@@ -71,7 +71,7 @@ class Reply(NamedTuple):
     def json(self) -> Any:
         try:
             return json.loads(self.body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConnectionFailed(
                 f"the response is not JSON, so it is not from the API; check for a proxy in between: {error}"
             ) from error
@@ -132,7 +132,7 @@ def decode_error(reply: Reply) -> ApiError:
     try:
         decoded = json.loads(reply.body)
         problem = decoded if isinstance(decoded, dict) else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         problem = {"detail": reply.body[:_DETAIL_CHARS_MAX].decode("utf-8", "replace").strip()}
     code = str(problem.get("code") or f"http_{reply.status}")
     error = api_error_class(reply.status, code)(

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from stokehold._errors import ConnectionFailed, StokeholdError
+from stokehold._http1 import RESPONSE_BYTES_MAX, too_large
 from stokehold._request import (
     CONNECT_TIMEOUT_S,
     CONNECTIONS_MAX,
@@ -23,6 +24,26 @@ from stokehold._request import (
 
 if TYPE_CHECKING:
     import httpx
+
+
+class Collector:
+    """The body of a response that is held in memory."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._chunks: list[bytes] = []
+        self._size = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Adds the next bytes. Raises `StokeholdError` if there are too many."""
+        self._size += len(chunk)
+        if self._size > RESPONSE_BYTES_MAX:
+            raise call_error(self._call, StokeholdError, str(too_large()))
+        self._chunks.append(chunk)
+
+    def body(self) -> bytes:
+        """All bytes."""
+        return b"".join(self._chunks)
 
 
 def limits() -> httpx.Limits:

@@ -12,7 +12,7 @@ from stokehold._errors import StokeholdError
 from stokehold._origin import direct_origin
 from stokehold._pool import Pool
 from stokehold._request import CLOSED, Call, Reply
-from stokehold._streams import build_request, limits
+from stokehold._streams import Collector, build_request, limits
 from stokehold._transfer import Body
 
 if TYPE_CHECKING:
@@ -53,6 +53,13 @@ class Transport:
         """The response to a call, to be used in a `with`. Its body is not read yet."""
         content = _chunks(call.body) if isinstance(call.body, Body) else call.body
         return closing(self._streaming().send(build_request(call, content), stream=True))
+
+    def reply(self, call: Call, response: httpx.Response) -> Reply:
+        """A response with its whole body."""
+        collector = Collector(call)
+        for chunk in response.iter_bytes():
+            collector.add(chunk)
+        return Reply(response.status_code, response.headers, collector.body())
 
     def sleep(self, seconds: float) -> None:
         """Sleeps."""

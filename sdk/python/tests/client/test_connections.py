@@ -48,6 +48,7 @@ def test_a_connection_is_used_again(api: Server, counted: list[Exchange], connec
     assert request.json()["input"] == {"text": "é"}
     assert request.headers["host"] == api.url[len("http://") :]
     assert request.headers["authorization"] == "Bearer sk_test"
+    assert request.headers["accept-encoding"] == "identity"
 
 
 def test_a_connection_that_the_server_closed_while_idle_is_replaced(

@@ -137,6 +137,25 @@ def test_something_else_answers(api: Server, client: Client) -> None:
     assert len(caught.value.detail) == 500
 
 
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_response_that_is_too_large_is_not_repeated(
+    api: Server, client: Client, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    for module in ("_http1", "_streams"):
+        monkeypatch.setattr(f"stokehold.{module}.RESPONSE_BYTES_MAX", 4 << 20)
+    api.on("GET /v1/workers", lambda exchange: exchange.reply(status, b"x" * (4 << 20) + b"x"))
+    with pytest.raises(StokeholdError, match=r"GET http://.*/v1/workers: the response has more than 4 MiB") as caught:
+        client.workers()
+    assert type(caught.value) is StokeholdError
+    assert len(api.requests) == 1
+
+
+def test_json_that_is_nested_too_deeply(api: Server, client: Client) -> None:
+    api.on("GET /v1/workers", lambda exchange: exchange.reply(200, b"[" * 100_000))
+    with pytest.raises(ConnectionFailed, match="not JSON"):
+        client.workers()
+
+
 def test_delays_are_capped_and_jittered() -> None:
     retry = Retry(max_retries=40, base_s=0.5, cap_s=8.0)
     failure = ConnectionFailed("x")

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import collections
+
 import pytest
 
-from stokehold._http1 import HEAD_BYTES_MAX, RequestError, ResponseError, ResponseReader, write_head
+from stokehold._http1 import (
+    HEAD_BYTES_MAX,
+    RESPONSE_BYTES_MAX,
+    RequestError,
+    ResponseError,
+    ResponseReader,
+    UnreadableError,
+    write_head,
+)
 from stokehold._origin import direct_origin
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Request-Id:  req-1\t\r\n\r\nhello"
@@ -102,6 +112,30 @@ def test_what_is_no_response_is_refused(response: bytes) -> None:
         ResponseReader().feed(response)
 
 
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 268435457\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n10000000\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+    ],
+)
+def test_a_response_of_more_than_256_mib_is_refused(response: bytes) -> None:
+    pieces = [response] + [b"x" * (64 << 20)] * 5
+    with pytest.raises(UnreadableError, match="more than 256 MiB; request less at once"):
+        collections.deque(map(ResponseReader().feed, pieces))
+
+
+def test_the_largest_response() -> None:
+    assert not ResponseReader().feed(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % RESPONSE_BYTES_MAX)
+
+
+def test_a_compressed_response_is_refused() -> None:
+    with pytest.raises(UnreadableError, match="content coding 'gzip', and the request accepts none"):
+        ResponseReader().feed(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 9\r\n\r\n")
+    assert read(b"HTTP/1.1 200 OK\r\nContent-Encoding: Identity\r\nContent-Length: 0\r\n\r\n").status == 200
+
+
 def test_the_longest_length_that_is_read() -> None:
     reader = ResponseReader()
     assert not reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 000000000000005\r\n\r\nhell")
@@ -119,9 +153,10 @@ def test_a_response_that_ends_early_is_refused(end: int) -> None:
 
 def test_a_request() -> None:
     assert write_head("POST", "/v1/jobs?x=1", "h:1", {"A": "b", "C": "d"}, b"1234") == (
-        b"POST /v1/jobs?x=1 HTTP/1.1\r\nHost: h:1\r\nA: b\r\nC: d\r\nContent-Length: 4\r\n\r\n"
+        b"POST /v1/jobs?x=1 HTTP/1.1\r\nHost: h:1\r\nAccept-Encoding: identity\r\n"
+        b"A: b\r\nC: d\r\nContent-Length: 4\r\n\r\n"
     )
-    assert write_head("GET", "/", "h", {}, None) == b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+    assert write_head("GET", "/", "h", {}, None) == b"GET / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: identity\r\n\r\n"
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\rb", "a\r\nb", "a\0b", "é", "\ud800"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -49,6 +50,23 @@ def test_a_slow_server_that_sends_something(api: Server, connect: Connect) -> No
 
     api.on("GET /v1/workers", slow)
     connect(api.url, timeout_s=0.5).workers()
+
+
+def test_a_head_that_arrives_byte_by_byte(connect: Connect) -> None:
+    """The timeout of the head is its duration: otherwise a server could hold a call for as long as it likes."""
+    pause = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        connection.recv(1000)
+        with contextlib.suppress(OSError):  # the client closes the connection
+            while not pause.wait(0.02):
+                connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    with served(drip) as url:
+        start = time.monotonic()
+        with pytest.raises(TimedOut, match="ReadTimeout"):
+            connect(url, timeout_s=0.3).workers()
+    assert 0.3 <= time.monotonic() - start < 10
 
 
 def test_the_read_timeout_starts_when_the_request_is_sent(connect: Connect) -> None:
