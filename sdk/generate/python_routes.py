@@ -99,7 +99,7 @@ class PythonRoutes:
         if is_paged:
             return [*lines, f'{self._for} raw in self._client._pages({path}, "{route.item}"{given}):']
         verb = {"get": "get_json", "post": "post_json", "put": "put_json", "delete": "delete"}[operation.method]
-        verb = "post_once" if route.once else verb
+        verb = "post_once" if route.once else "delete_json" if verb == "delete" and route.item else verb
         call = f"{self._await}self._client._run(self._client._api.{verb}({path}{given}))"
         return [*lines, f"raw = {call}" if operation.response else call]
 

@@ -115,6 +115,7 @@ class TypeScriptRoutes:
             lines.append(f"const body = JSON.stringify({given});")
             body = ", body"
         verb = {"get": "get", "post": "post", "put": "putJson", "delete": "remove"}[operation.method]
+        verb = "deleteJson" if verb == "remove" and route.item else verb
         if not operation.response:
             return "Promise<void>", False, [*lines, f"return this.http.delete({path}, {options});"]
         if not route.item:

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 
-import { InUse, Stokehold } from "stokehold";
+import { InUse, NotFound, Stokehold } from "stokehold";
 import { data, drop, FAST, ok, problem, Server } from "./server.mjs";
 
 /** @type {Server} */
@@ -34,6 +34,32 @@ test("a thing that is needed is not deleted", async () => {
     assert.deepEqual(error.dependents, [USED]);
     return true;
   });
+});
+
+for (const [name, lost] of Object.entries({ "a lost response": drop, "a 503": problem(503, "unavailable", "away") })) {
+  test(`a retry after ${name} that finds nothing to delete is a success`, async () => {
+    const missing = problem(404, "not_found", "no such thing");
+    api.on("DELETE /v1/files/file_1", lost, missing);
+    assert.deepEqual(await client.files.delete("file_1"), { deleted: true, dependents: [], freed_bytes: 0 });
+    api.on("DELETE /v1/schedules/sch_1", lost, lost, missing);
+    await client.schedules.delete("sch_1");
+    assert.equal(api.requests.length, 5);
+  });
+}
+
+test("what was never there is not found", async () => {
+  const missing = problem(404, "not_found", "no such thing");
+  const route = "DELETE /v1/files/file_1";
+  api.on(route, missing);
+  await assert.rejects(client.files.delete("file_1"), NotFound);
+  // The first try was refused, so it has deleted nothing.
+  api.on(route, problem(429, "rate_limited", "slow down"), missing);
+  await assert.rejects(client.files.delete("file_1"), NotFound);
+  // A dry run deletes nothing, nor does a reset of values.
+  api.on(route, drop, missing);
+  await assert.rejects(client.files.delete("file_1", { dryRun: true }), NotFound);
+  api.on("DELETE /v1/endpoints/render/needs", drop, missing);
+  await assert.rejects(client.endpoints.forgetNeeds("render"), NotFound);
 });
 
 test("a deploy sends the package of the current version, or one of its own, with other options", async () => {

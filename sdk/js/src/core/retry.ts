@@ -18,7 +18,10 @@ export const DEFAULT_RETRY: RetryPolicy = { maxRetries: 5, baseMs: 500, capMs: 8
 /** With a longer `Retry-After`, the error is thrown at once instead of waiting. */
 const LONGEST_RETRY_AFTER_S = 60;
 
-const RETRY_STATUSES: ReadonlySet<number> = new Set([429, 502, 503, 504]);
+/** After these, the API may have carried out the request: a proxy can send them for a response that it has lost. */
+const UNCERTAIN_STATUSES: readonly number[] = [502, 503, 504];
+
+const RETRY_STATUSES: ReadonlySet<number> = new Set([429, ...UNCERTAIN_STATUSES]);
 
 /**
  * Milliseconds to wait before retry number `retries` (from 0), or undefined to give up. `jitter` is from 0 to 1.
@@ -30,6 +33,12 @@ export function retryDelayMs(policy: RetryPolicy, retries: number, error: unknow
   const retryAfterS = error instanceof ApiError ? error.retryAfterS : undefined;
   if (retryAfterS === undefined) return jitter * Math.min(policy.capMs, policy.baseMs * 2 ** retries);
   return retryAfterS > LONGEST_RETRY_AFTER_S ? undefined : retryAfterS * 1000 + jitter * policy.baseMs;
+}
+
+/** Whether the API may have carried out the request although it failed with this error. */
+export function mayHaveHappened(error: unknown): boolean {
+  if (error instanceof ApiError) return UNCERTAIN_STATUSES.includes(error.status);
+  return error instanceof ConnectionFailed || error instanceof TimedOut;
 }
 
 /** Whether the same request may succeed later. */

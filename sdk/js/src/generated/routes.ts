@@ -79,7 +79,7 @@ export class EndpointRoutes {
 
   /** Resets the GPU memory that its versions were seen to need. Returns the number of values. */
   async forgetNeeds(name: string, { signal }: CallOptions = {}): Promise<number> {
-    const answer = await this.http.remove<{ forgotten: number }>(`/v1/endpoints/${part(name)}/needs`, { signal });
+    const answer = await this.http.deleteJson<{ forgotten: number }>(`/v1/endpoints/${part(name)}/needs`, { signal });
     return answer.forgotten;
   }
 

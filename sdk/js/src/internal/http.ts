@@ -1,7 +1,8 @@
 // Requests to the API: headers, timeouts and retries.
 
 import { apiError, ConnectionFailed, NotFound, StokeholdError, TimedOut } from "../core/error.js";
-import { retryDelayMs, type RetryPolicy } from "../core/retry.js";
+import { mayHaveHappened, retryDelayMs, type RetryPolicy } from "../core/retry.js";
+import type { Deletion } from "../generated/deletion.js";
 import { uuid } from "./crypto.js";
 import { hasProcess } from "./env.js";
 import { shortSender, type SendShort, type ShortResponse } from "./node.js";
@@ -9,6 +10,9 @@ import { pause, Silence } from "./signal.js";
 
 /** The `User-Agent` header, for the log of the server. Browsers set their own; another would require a preflight. */
 const USER_AGENT: Record<string, string> = hasProcess() ? { "user-agent": "stokehold-js/0.1.0" } : {};
+
+/** The answer to a deletion whose response was lost. What depended on it is not known any more. */
+const GONE = JSON.stringify({ deleted: true, dependents: [], freed_bytes: 0 } satisfies Deletion);
 
 /** A body that is produced while it is sent. */
 export interface StreamedBody {
@@ -98,19 +102,20 @@ export class Http {
     return parse<T>(await this.askText(call));
   }
 
-  /** Sends a DELETE request. `NotFound` is a success after a retry: an earlier try deleted it. */
+  /** Deletes something that is answered without a body. */
   async delete(path: string, options: RouteOptions): Promise<void> {
-    let tries = 0;
-    const call = this.route("DELETE", path, options);
-    await this.askText(call, () => (tries += 1)).catch((error: unknown) => {
-      if (tries > 1 && error instanceof NotFound) return;
-      throw error;
-    });
+    await this.askText(this.route("DELETE", path, options), GONE);
   }
 
-  /** Sends a DELETE request that is answered with what was deleted. */
-  async remove<T>(path: string, options: RouteOptions): Promise<T> {
-    return parse<T>(await this.ask(this.route("DELETE", path, options), (response) => response.text()));
+  /** Deletes something, or with `dry_run` returns what would be deleted. */
+  async remove(path: string, options: RouteOptions): Promise<Deletion> {
+    const gone = /[?&]dry_run=true\b/.test(path) ? undefined : GONE;
+    return parse<Deletion>(await this.askText(this.route("DELETE", path, options), gone));
+  }
+
+  /** Sends a DELETE request that deletes a part of something, which has to exist at every try. */
+  async deleteJson<T>(path: string, options: RouteOptions): Promise<T> {
+    return parse<T>(await this.askText(this.route("DELETE", path, options)));
   }
 
   /** Uploads to a presigned URL. The URL is the authorization; the token is not sent. */
@@ -158,19 +163,22 @@ export class Http {
     return this.#repeat(call, (silence) => this.send(call, silence), read);
   }
 
-  /** Like `ask`, for a response that is short text. `tried` is called before each try. */
-  askText(call: Call, tried?: () => void): Promise<string> {
-    return this.#repeat(call, (silence) => this.#sendOnce(call, silence), (response) => response.text(), tried);
+  /**
+   * Like `ask`, for a response that is short text. `gone` is the text if the API finds nothing (404) after an earlier
+   * try that it may have carried out.
+   */
+  askText(call: Call, gone?: string): Promise<string> {
+    return this.#repeat(call, (silence) => this.#sendOnce(call, silence), (response) => response.text(), gone);
   }
 
   async #repeat<R extends ShortResponse, T>(
     call: Call,
     send: (silence: Silence) => Promise<R>,
     read: (response: R) => Promise<T>,
-    tried?: () => void,
+    gone?: T,
   ): Promise<T> {
+    let isUncertain = false;
     for (let retries = 0; ; retries += 1) {
-      tried?.();
       const silence = new Silence(call.timeoutMs, call.signal);
       let error: StokeholdError;
       try {
@@ -183,6 +191,8 @@ export class Http {
       } finally {
         silence.close();
       }
+      if (gone !== undefined && isUncertain && error instanceof NotFound) return gone;
+      isUncertain ||= mayHaveHappened(error);
       const again = !call.once && !(isStreamed(call.body) && !call.body.repeatable);
       const delayMs = again ? retryDelayMs(this.retry, retries, error, Math.random()) : undefined;
       if (delayMs === undefined || performance.now() + delayMs > (call.deadlineMs ?? Infinity)) throw error;

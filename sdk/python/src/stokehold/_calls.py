@@ -26,6 +26,9 @@ LATE_S = 10.0
 
 REDIRECTS_MAX = 5
 
+# The answer to a deletion whose response was lost. What depended on it is not known any more.
+GONE = Reply(OK, {}, b'{"deleted":true,"dependents":[],"freed_bytes":0}')
+
 Pairs = Sequence[tuple[str, str]]
 
 
@@ -49,9 +52,18 @@ class Calls:
         return reply.json()
 
     def delete(self, path: str, query: Pairs = ()) -> Plan[Any]:
-        """Sends a DELETE request. Returns the decoded answer; None if it is empty."""
-        reply = yield from ask(self.call("DELETE", with_query(path, query)), self.retry)
+        """Deletes something. Returns the decoded answer; None if it is empty.
+
+        If a retry finds nothing to delete, an earlier try deleted it and its response was lost: that is a success.
+        """
+        gone = None if ("dry_run", "true") in query else GONE
+        reply = yield from ask(self.call("DELETE", with_query(path, query)), self.retry, gone=gone)
         return reply.json() if reply.body else None
+
+    def delete_json(self, path: str, query: Pairs = ()) -> Plan[Any]:
+        """Sends a DELETE request that deletes a part of something, which has to exist at every try."""
+        reply = yield from ask(self.call("DELETE", with_query(path, query)), self.retry)
+        return reply.json()
 
     def post_json(self, path: str, body: Any = None, idempotency_key: str | None = None) -> Plan[Any]:
         """Sends a POST request. The body is empty if there is none."""

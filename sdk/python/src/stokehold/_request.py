@@ -20,12 +20,13 @@ from stokehold._errors import (
     ConnectionFailed,
     FieldProblem,
     InUse,
+    NotFound,
     StokeholdError,
     TimedOut,
     api_error_class,
 )
 from stokehold._generated.deletion import Dependent
-from stokehold._retry import Retry
+from stokehold._retry import UNCERTAIN_STATUSES, Retry
 from stokehold._transfer import Body, Sink
 
 CONNECT_TIMEOUT_S = 5.0
@@ -96,17 +97,25 @@ T = TypeVar("T")
 Plan = Generator[Step, Any, T]
 
 
-def ask(call: Call, retry: Retry, deadline: float | None = None) -> Plan[Reply]:
-    """Repeats a call until it succeeds, within the retry policy and until the deadline (in monotonic seconds)."""
+def ask(call: Call, retry: Retry, deadline: float | None = None, gone: Reply | None = None) -> Plan[Reply]:
+    """Repeats a call until it succeeds, within the retry policy and until the deadline (in monotonic seconds).
+
+    `gone` is the reply if the API finds nothing (404) after an earlier try that it may have carried out.
+    """
     retries = 0
+    is_uncertain = False
     while True:
         outcome: Reply | StokeholdError = yield call
         if isinstance(outcome, Reply):
             if outcome.status < 400:
                 return outcome
             error: StokeholdError = decode_error(outcome)
+            if gone is not None and is_uncertain and isinstance(error, NotFound):
+                return gone
+            is_uncertain = is_uncertain or outcome.status in UNCERTAIN_STATUSES
         else:
             error = outcome
+            is_uncertain = True
         delay_s = retry.delay_s(retries, error, random.random())  # noqa: S311 (jitter is no secret)
         if delay_s is None or (deadline is not None and time.monotonic() + delay_s > deadline):
             raise error

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from stokehold._errors import ApiError, ConnectionFailed, StokeholdError, TimedOut
 
-RETRY_STATUSES = frozenset({429, 502, 503, 504})
+# After these, the API may have carried out the request: a proxy can send them for a response that it has lost.
+UNCERTAIN_STATUSES = frozenset({502, 503, 504})
+
+RETRY_STATUSES = UNCERTAIN_STATUSES | {429}
 
 # With a longer `Retry-After`, the error is raised at once instead of sleeping.
 LONGEST_RETRY_AFTER_S = 60.0

@@ -98,7 +98,7 @@ class EndpointRoutes:
 
         name: The endpoint's name.
         """
-        raw = self._client._run(self._client._api.delete(f"/v1/endpoints/{quote(name, safe='')}/needs"))
+        raw = self._client._run(self._client._api.delete_json(f"/v1/endpoints/{quote(name, safe='')}/needs"))
         forgotten: int = raw["forgotten"]
         return forgotten
 
