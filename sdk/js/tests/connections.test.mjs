@@ -12,7 +12,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
 import { promisify } from "node:util";
 
-import { BadRequest, ConnectionFailed, Stokehold, TimedOut } from "stokehold";
+import { BadRequest, ConnectionFailed, Stokehold, StokeholdError, TimedOut } from "stokehold";
 import { job, JOB_ID } from "./server.mjs";
 
 const NEVER = { maxRetries: 0 };
@@ -67,12 +67,13 @@ const client = (baseUrl = url, timeoutS = 30) => new Stokehold({ baseUrl, token:
 /** Whether the last request came from `fetch`, which sends this header by itself. */
 const isFetch = () => headers.at(-1)?.["sec-fetch-mode"] !== undefined;
 
-test("requests share a connection of node:http", async () => {
+test("requests share a connection", async () => {
   const one = client();
   for (let n = 0; n < 5; n += 1) await one.submit("echo", { text: "é" });
   await one.get(JOB_ID);
   assert.equal(sockets.length, 1);
   assert.equal(isFetch(), false);
+  assert.equal(headers.at(0)?.["accept-encoding"], "identity");
   assert.equal(headers.at(0)?.["content-length"], String(Buffer.byteLength('{"endpoint":"echo","input":{"text":"é"}}')));
 });
 
@@ -153,7 +154,9 @@ test("a server of something else", async () => {
 });
 
 test("a header that cannot be sent", async () => {
-  await assert.rejects(client().submit("echo", 1, { idempotencyKey: "a\r\nx-other: b" }), ConnectionFailed);
+  for (const idempotencyKey of ["a\r\nx-other: b", "é"]) {
+    await assert.rejects(client().submit("echo", 1, { idempotencyKey }), /POST http:.*: the request cannot be sent/);
+  }
   assert.equal(headers.length, 0);
 });
 
@@ -168,6 +171,85 @@ test("redirects and compressed bodies are left to fetch", async () => {
   const { gzipSync } = await import("node:zlib");
   answer = (_, response) => response.writeHead(200, { "content-encoding": "gzip" }).end(gzipSync(JSON.stringify(job())));
   assert.equal((await client().submit("echo")).id, JOB_ID);
+});
+
+/** @type {[string, Listener][]} */
+const UNEXPECTED = [
+  ["compressed", (_, response) => response.writeHead(200, { "content-encoding": "gzip" }).end("x")],
+  ["redirected", (_, response) => response.writeHead(307, { location: url }).end()],
+  ["cut", (_, response) => response.writeHead(200, { "content-length": "9" }).write("{", () => response.destroy())],
+];
+for (const [name, unexpected] of UNEXPECTED) {
+  test(`a request that must not be repeated is sent once if its response is ${name}`, async () => {
+    answer = unexpected;
+    await assert.rejects(new Stokehold({ baseUrl: url }).webhooks.rotateSecret(), StokeholdError);
+    assert.equal(headers.length, 1);
+  });
+}
+
+test("a response of more than 256 MiB is refused, and not requested again", async () => {
+  answer = (_, response) => response.writeHead(200, { "content-length": (256 << 20) + 1 }).write("[");
+  await assert.rejects(new Stokehold({ baseUrl: url }).workers.list(), (error) => {
+    assert.ok(error instanceof StokeholdError && !(error instanceof ConnectionFailed));
+    assert.match(error.message, /GET http:.*: the response has more than 256 MiB; request less/);
+    return true;
+  });
+  assert.equal(headers.length, 1);
+});
+
+/** A server of one connection, which is no HTTP server. @param {(socket: import("node:net").Socket) => unknown} serve */
+async function served(serve) {
+  const other = createTcpServer((socket) => void serve(socket.on("error", () => undefined))).listen(0, "127.0.0.1");
+  await once(other, "listening");
+  return { url: urlOf(other), close: () => other.close() };
+}
+
+const BODY = JSON.stringify(job());
+const RESPONSE = `HTTP/1.1 202 Accepted\r\ncontent-length: ${BODY.length}\r\n\r\n${BODY}`;
+
+test("a large request may take longer than the timeout, as long as it is read", async () => {
+  const large = "x".repeat(16 << 20);
+  const started = performance.now();
+  const slow = await served((socket) => {
+    let left = large.length;
+    socket.on("data", (data) => {
+      left -= data.length;
+      socket.pause();
+      setTimeout(() => socket.resume(), 1);
+      if (left <= 0) setTimeout(() => socket.end(RESPONSE), 200);
+    });
+  });
+  assert.equal((await client(slow.url, 0.4).submit("echo", large)).id, JOB_ID);
+  assert.ok(performance.now() - started > 400);
+  slow.close();
+});
+
+test("a server that stops reading", async () => {
+  const stuck = await served((socket) => socket.pause());
+  await assert.rejects(client(stuck.url, 0.3).submit("echo", "x".repeat(16 << 20)), TimedOut);
+  stuck.close();
+});
+
+test("a head that arrives in pieces has the time of the timeout", async () => {
+  const dripping = await served((socket) => {
+    const drip = setInterval(() => socket.write("HTTP/1.1 100 Continue\r\n\r\n"), 20);
+    socket.on("close", () => clearInterval(drip));
+  });
+  await assert.rejects(client(dripping.url, 0.3).submit("echo"), TimedOut);
+  dripping.close();
+});
+
+test("a connection whose server responds before the end of the request is not used again", async () => {
+  let connections = 0;
+  const early = await served((socket) => {
+    connections += 1;
+    socket.once("data", () => socket.write(RESPONSE));
+  });
+  const one = client(early.url);
+  await one.submit("echo", "x".repeat(16 << 20));
+  await one.submit("echo");
+  assert.equal(connections, 2);
+  early.close();
 });
 
 test("a fetch or a dispatcher of the application is used", async () => {

@@ -5,19 +5,27 @@ import { mayHaveHappened, retryDelayMs, type RetryPolicy } from "../core/retry.j
 import type { Deletion } from "../generated/deletion.js";
 import { uuid } from "./crypto.js";
 import { hasProcess } from "./env.js";
+import { HttpError } from "./http1.js";
 import { shortSender, type SendShort, type ShortResponse } from "./node.js";
-import { pause, Silence } from "./signal.js";
+import { IdleTimer, pause } from "./signal.js";
+import { wholeText } from "./text.js";
 
 /** The `User-Agent` header, for the log of the server. Browsers set their own; another would require a preflight. */
 const USER_AGENT: Record<string, string> = hasProcess() ? { "user-agent": "stokehold-js/0.1.0" } : {};
+
+/**
+ * `fetch` does not report what it has sent, so a body extends its timeout by the time that it takes at 64 KiB/s, below
+ * which a connection counts as lost.
+ */
+const SEND_BYTES_PER_MS = (64 << 10) / 1000;
 
 /** The answer to a deletion whose response was lost. What depended on it is not known any more. */
 const GONE = JSON.stringify({ deleted: true, dependents: [], freed_bytes: 0 } satisfies Deletion);
 
 /** A body that is produced while it is sent. */
 export interface StreamedBody {
-  /** Opens the body at its start. The clock runs while a chunk is sent, and stops while one is produced. */
-  open: (clock: Pick<Silence, "heard" | "rest">) => ReadableStream<Uint8Array>;
+  /** Opens the body at its start. The timer runs while a chunk is sent, and stops while one is produced. */
+  open: (timer: Pick<IdleTimer, "restart" | "stop">) => ReadableStream<Uint8Array>;
   /** Whether the body can be opened again. */
   readonly repeatable: boolean;
   /** The error that producing the body threw, which is not an error of the connection. */
@@ -160,7 +168,7 @@ export class Http {
 
   /** Repeats a request until it succeeds, within the retry policy and until the deadline. */
   ask<T>(call: Call, read: (response: Response) => Promise<T>): Promise<T> {
-    return this.#repeat(call, (silence) => this.send(call, silence), read);
+    return this.#repeat(call, (timer) => this.send(call, timer), read);
   }
 
   /**
@@ -168,28 +176,28 @@ export class Http {
    * try that it may have carried out.
    */
   askText(call: Call, gone?: string): Promise<string> {
-    return this.#repeat(call, (silence) => this.#sendOnce(call, silence), (response) => response.text(), gone);
+    return this.#repeat(call, (timer) => this.#sendOnce(call, timer), wholeText, gone);
   }
 
   async #repeat<R extends ShortResponse, T>(
     call: Call,
-    send: (silence: Silence) => Promise<R>,
-    read: (response: R) => Promise<T>,
+    send: (timer: IdleTimer) => Promise<R>,
+    read: (response: R, timer: IdleTimer) => Promise<T>,
     gone?: T,
   ): Promise<T> {
     let isUncertain = false;
     for (let retries = 0; ; retries += 1) {
-      const silence = new Silence(call.timeoutMs, call.signal);
+      const timer = new IdleTimer(call.timeoutMs, call.signal);
       let error: StokeholdError;
       try {
-        const response = await send(silence);
-        if (response.ok) return await read(response);
-        error = apiError(response.status, response.headers, await response.text());
+        const response = await send(timer);
+        if (response.ok) return await read(response, timer);
+        error = apiError(response.status, response.headers, await wholeText(response, timer));
       } catch (thrown) {
         if (isStreamed(call.body) && call.body.failure !== undefined) throw call.body.failure.reason;
-        error = transportError(call, silence, thrown);
+        error = transportError(call, timer, thrown);
       } finally {
-        silence.close();
+        timer.close();
       }
       if (gone !== undefined && isUncertain && error instanceof NotFound) return gone;
       isUncertain ||= mayHaveHappened(error);
@@ -200,26 +208,38 @@ export class Http {
     }
   }
 
-  async #sendOnce(call: Call, silence: Silence): Promise<ShortResponse> {
-    const { method, url, headers, body } = call;
+  async #sendOnce(call: Call, timer: IdleTimer): Promise<ShortResponse> {
+    const { body } = call;
     if (this.#sendShort !== undefined && (body === undefined || typeof body === "string")) {
-      const response = await this.#sendShort({ method, url, headers, body }, silence);
-      if (response !== undefined) return response;
+      const response = await this.#sendShort({ ...call, body }, timer);
+      const coding = response?.headers.get("content-encoding") ?? "identity";
+      if (response !== undefined && coding === "identity" && !isRedirect(response)) return response;
+      if (response !== undefined && call.once) {
+        if (coding === "identity") return response;
+        throw new HttpError(`the response has the content coding ${coding}, and the request accepts none`);
+      }
     }
-    return this.send(call, silence);
+    return this.send(call, timer);
   }
 
-  /** Sends a request once. */
-  send({ method, url, headers, body }: Call, silence: Silence): Promise<Response> {
+  /** Sends a request with `fetch`. */
+  send({ method, url, headers, body }: Call, timer: IdleTimer): Promise<Response> {
     // Called as a plain function: in browsers, `fetch` fails as a method of another object.
     const fetch = this.#fetch;
-    const init: RequestInit & { duplex?: "half" } = { method, headers, signal: silence.signal };
+    const init: RequestInit & { duplex?: "half" } = { method, headers, signal: timer.signal };
     if (isStreamed(body)) {
-      init.body = body.open(silence);
+      init.body = body.open(timer);
       init.duplex = "half"; // `fetch` requires it for a streamed body
-    } else if (body !== undefined) init.body = body;
+    } else if (body !== undefined) {
+      init.body = body;
+      timer.restart((typeof body === "string" ? body.length : body.size) / SEND_BYTES_PER_MS);
+    }
     return fetch(url, init);
   }
+}
+
+function isRedirect({ status, headers }: ShortResponse): boolean {
+  return status >= 300 && status < 400 && headers.get("location") !== null;
 }
 
 function isStreamed(body: Call["body"]): body is StreamedBody {
@@ -230,10 +250,11 @@ function isStreamed(body: Call["body"]): body is StreamedBody {
  * Converts an error of `fetch`, or throws the reason of an aborted signal. The message has no query string, which may
  * contain a signature.
  */
-export function transportError({ method, url, signal }: Call, silence: Silence, thrown: unknown): StokeholdError {
+export function transportError({ method, url, signal }: Call, timer: IdleTimer, thrown: unknown): StokeholdError {
   if (signal?.aborted) throw signal.reason;
   const where = `${method} ${url.split("?")[0]}`;
-  if (silence.passed) return new TimedOut(`${where}: no response in time`, { cause: thrown });
+  if (thrown instanceof HttpError) return new StokeholdError(`${where}: ${thrown.message}`, { cause: thrown });
+  if (timer.expired) return new TimedOut(`${where}: no response in time`, { cause: thrown });
   const cause = thrown instanceof Error && thrown.cause instanceof Error ? thrown.cause : thrown;
   const why = cause instanceof Error ? cause.message || cause.name : String(cause);
   return new ConnectionFailed(`${where}: no response: ${why}`, { cause: thrown });

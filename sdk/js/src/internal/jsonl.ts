@@ -3,8 +3,8 @@
 import { apiError, ConnectionFailed, StokeholdError } from "../core/error.js";
 import { retryDelayMs } from "../core/retry.js";
 import { transportError, type Http } from "./http.js";
-import { pause, Silence } from "./signal.js";
-import { textOf } from "./text.js";
+import { pause, IdleTimer } from "./signal.js";
+import { textOf, wholeText } from "./text.js";
 
 /** Far above the longest line that the API writes. */
 const LINE_CHARS_MAX = 64 << 20;
@@ -36,12 +36,12 @@ export async function* jsonl<R>(
   for (;;) {
     const headers = { accept: "application/jsonl" };
     const call = { ...http.route("GET", path, { signal, headers }), timeoutMs: SILENCE_MS };
-    const silence = new Silence(SILENCE_MS, signal);
+    const timer = new IdleTimer(SILENCE_MS, signal);
     let error: StokeholdError;
     try {
-      const response = await http.send(call, silence);
+      const response = await http.send(call, timer);
       if (response.ok) {
-        for await (const line of lines(response, silence)) {
+        for await (const line of lines(response, timer)) {
           const value = decode<R>(line);
           const name = key?.(value);
           if (name === undefined) resumable = false;
@@ -51,12 +51,12 @@ export async function* jsonl<R>(
         }
         return;
       }
-      error = apiError(response.status, response.headers, await response.text());
+      error = apiError(response.status, response.headers, await wholeText(response, timer));
     } catch (thrown) {
       if (thrown instanceof StokeholdError && !(thrown instanceof ConnectionFailed)) throw thrown;
-      error = thrown instanceof ConnectionFailed ? thrown : transportError(call, silence, thrown);
+      error = thrown instanceof ConnectionFailed ? thrown : transportError(call, timer, thrown);
     } finally {
-      silence.close();
+      timer.close();
     }
     const delayMs = resumable ? retryDelayMs(http.retry, fruitless, error, Math.random()) : undefined;
     if (delayMs === undefined) throw error;
@@ -65,11 +65,11 @@ export async function* jsonl<R>(
   }
 }
 
-async function* lines(response: Response, silence: Silence): AsyncGenerator<string, void, void> {
+async function* lines(response: Response, timer: IdleTimer): AsyncGenerator<string, void, void> {
   if (response.body === null) return;
   let rest: string[] = [];
   let size = 0;
-  for await (const text of textOf(response.body, silence)) {
+  for await (const text of textOf(response.body, timer)) {
     const pieces = text.split("\n");
     const last = pieces.pop() ?? "";
     for (const piece of pieces) {

@@ -27,22 +27,22 @@ export class LinesBody implements StreamedBody {
     return this.failure === undefined && (!this.#begun || isRepeatable(this.#source));
   }
 
-  open(clock: Parameters<StreamedBody["open"]>[0]): ReadableStream<Uint8Array> {
+  open(timer: Parameters<StreamedBody["open"]>[0]): ReadableStream<Uint8Array> {
     let pieces: AsyncGenerator<Uint8Array, void, void> | undefined;
     return new ReadableStream<Uint8Array>(
       {
         pull: async (controller) => {
           this.#begun = true;
-          clock.rest();
+          timer.stop();
           pieces ??= this.#pieces();
           try {
             const { done, value } = await pieces.next();
-            clock.heard();
+            timer.restart();
             if (done) controller.close();
             else controller.enqueue(value);
           } catch (reason) {
             this.failure = { reason };
-            clock.heard();
+            timer.restart();
             controller.error(reason);
           }
         },

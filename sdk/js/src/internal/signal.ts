@@ -17,20 +17,25 @@ export function pause(ms: number, signal: AbortSignal | undefined): Promise<void
 }
 
 /**
- * A signal that is aborted by the signal of the caller or after a time without data. `heard()` restarts the clock,
- * `rest()` stops it while no data is expected, and `close()` stops it for good.
+ * The timeout of a request: ends it after a time without data, or when the signal of the caller is aborted.
+ *
+ * `restart()` restarts the time, `stop()` stops it while no data is expected, and `close()` stops it for good.
  */
-export class Silence {
+export class IdleTimer {
   /** Whether the time without data was the reason. */
-  passed = false;
+  expired = false;
   /** Called once when the request has to end. Cheaper than a listener of `signal`. */
-  onstop: (() => void) | undefined;
+  onOver: (() => void) | undefined;
   #controller: AbortController | undefined;
-  readonly #stop = (): void => {
+  readonly #end = (): void => {
     this.#controller?.abort(this.#caller?.reason);
-    this.onstop?.();
+    this.onOver?.();
   };
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  readonly #expire = (): void => {
+    this.expired = true;
+    this.#end();
+  };
+  #timeout: ReturnType<typeof setTimeout> | undefined;
   #closed = false;
 
   readonly #caller: AbortSignal | undefined;
@@ -39,40 +44,38 @@ export class Silence {
   constructor(limitMs: number, caller: AbortSignal | undefined) {
     this.#limitMs = limitMs;
     this.#caller = caller;
-    caller?.addEventListener("abort", this.#stop, { once: true });
-    this.heard();
+    caller?.addEventListener("abort", this.#end, { once: true });
+    this.restart();
   }
 
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
       if (this.#caller?.aborted) this.#controller.abort(this.#caller.reason);
-      else if (this.passed) this.#controller.abort();
+      else if (this.expired) this.#controller.abort();
     }
     return this.#controller.signal;
   }
 
   /** Whether the request has to end already. */
-  get stopped(): boolean {
-    return this.passed || this.#caller?.aborted === true;
+  get isOver(): boolean {
+    return this.expired || this.#caller?.aborted === true;
   }
 
-  heard(): void {
-    clearTimeout(this.#timer);
+  /** Restarts the time, this once with `moreMs` more. */
+  restart(moreMs = 0): void {
+    clearTimeout(this.#timeout);
     if (this.#closed) return; // the rest of a body, sent after the response has arrived
-    this.#timer = setTimeout(() => {
-      this.passed = true;
-      this.#stop();
-    }, this.#limitMs);
+    this.#timeout = setTimeout(this.#expire, this.#limitMs + moreMs);
   }
 
-  rest(): void {
-    clearTimeout(this.#timer);
+  stop(): void {
+    clearTimeout(this.#timeout);
   }
 
   close(): void {
-    this.rest();
+    this.stop();
     this.#closed = true;
-    this.#caller?.removeEventListener("abort", this.#stop);
+    this.#caller?.removeEventListener("abort", this.#end);
   }
 }

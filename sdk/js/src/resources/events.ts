@@ -5,9 +5,9 @@ import { apiError, ConnectionFailed, StokeholdError } from "../core/error.js";
 import { retryDelayMs } from "../core/retry.js";
 import { transportError, type Http } from "../internal/http.js";
 import { part, type CallOptions } from "../internal/options.js";
-import { pause, Silence } from "../internal/signal.js";
+import { pause, IdleTimer } from "../internal/signal.js";
 import { SseParser, type Message } from "../internal/sse.js";
-import { textOf } from "../internal/text.js";
+import { textOf, wholeText } from "../internal/text.js";
 import { hydrate } from "./files.js";
 
 /**
@@ -56,14 +56,14 @@ export async function* follow(
     const resume: Record<string, string> = lastId === "" ? {} : { "last-event-id": lastId };
     const headers = { accept: "text/event-stream", ...resume };
     const call = { ...http.route("GET", `/v1/jobs/${part(id)}/events`, { signal, headers }), timeoutMs: SILENCE_MS };
-    const silence = new Silence(SILENCE_MS, signal);
+    const timer = new IdleTimer(SILENCE_MS, signal);
     const parser = new SseParser(lastId);
     const beganMs = performance.now();
     let error: StokeholdError = new ConnectionFailed(ENDED_EARLY);
     try {
-      const response = await http.send(call, silence);
+      const response = await http.send(call, timer);
       if (response.ok && response.body !== null) {
-        for await (const text of textOf(response.body, silence)) {
+        for await (const text of textOf(response.body, timer)) {
           for (const message of parser.feed(text)) {
             // Drops a repeated event. Some servers repeat the last event, and older servers start every connection
             // with the state, without an id.
@@ -79,13 +79,13 @@ export async function* follow(
           }
         }
       } else {
-        error = apiError(response.status, response.headers, await response.text());
+        error = apiError(response.status, response.headers, await wholeText(response, timer));
       }
     } catch (thrown) {
       if (thrown instanceof StokeholdError) throw thrown;
-      error = transportError(call, silence, thrown);
+      error = transportError(call, timer, thrown);
     } finally {
-      silence.close();
+      timer.close();
     }
     if (performance.now() - beganMs >= HELD_MS) fruitless = 0;
     const delayMs = retryDelayMs(http.retry, fruitless, error, Math.random());
