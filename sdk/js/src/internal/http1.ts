@@ -14,9 +14,10 @@ export const HEAD_BYTES_MAX = 64 << 10;
 /** The most bytes in the body of a response that is held in memory. The largest ones of the API are lists of jobs. */
 export const RESPONSE_BYTES_MAX = 256 << 20;
 
-const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: .*)?$/;
+const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [^\r\n]*)?(?=\r\n|$)/;
+/** All header lines, in one go: most of the time, the code here is interpreted, and regular expressions are compiled. */
+const HEADER_LINES = /^(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n]*)*$/;
 const CHUNK_SIZE = /^([0-9A-Fa-f]{1,13})[ \t]*(?:;.*)?$/;
-const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 const HEADER_VALUE = /^[\t\x20-\x7e]*$/;
 
 const TARGET = /^[\x21-\x7e]+$/;
@@ -57,10 +58,10 @@ export function writeHead(
 /** Reads one response. `feed` and `end` return whether it is complete. */
 export class ResponseReader {
   status = 0;
-  /** The headers, with names in lower case. */
-  headers: Record<string, string> = {};
   /** Whether another request can be sent over the connection, once the response is complete. */
   reusable = false;
+  /** The header lines, each after a line break. */
+  #headers = "";
   #buffer: Bytes | undefined;
   readonly #parts: Bytes[] = [];
   /** The bytes until the end of the body or of a chunk. -1: the line break after a chunk. */
@@ -68,6 +69,12 @@ export class ResponseReader {
   #size = 0;
   #isChunked = false;
   #endsWithConnection = false;
+
+  /** The value of a header, or its values, joined. */
+  header(name: string): string | undefined {
+    const lines = this.#headers.match(lineOf(name));
+    return lines?.map((line) => line.slice(name.length + 3).replace(/^[ \t]+|[ \t]+$/g, "")).join(", ");
+  }
 
   /** The body. */
   text(): string {
@@ -118,16 +125,15 @@ export class ResponseReader {
         this.#buffer = data.length > 0 ? data : undefined;
         return undefined;
       }
-      const lines = data.toString("latin1", 0, end).split("\r\n");
+      const head = data.toString("latin1", 0, end);
       data = data.subarray(end + 4);
-      const parsed = STATUS_LINE.exec(lines[0]!);
-      if (parsed === null) {
-        throw new Error(`the response starts with ${JSON.stringify(lines[0]!.slice(0, 60))}, which is not HTTP/1.1`);
-      }
+      const parsed = STATUS_LINE.exec(head);
+      if (parsed === null) throw new Error(`the response starts with ${quote(head)}, which is not HTTP/1.1`);
       const status = Number(parsed[2]);
       if (status === SWITCHING_PROTOCOLS) throw new Error("the server switched to another protocol");
       if (status < 200) continue;
-      for (let at = 1; at < lines.length; at += 1) this.#addHeader(lines[at]!);
+      this.#headers = head.slice(parsed[0].length);
+      if (!HEADER_LINES.test(this.#headers)) throw new Error(`the response has invalid headers: ${quote(head)}`);
       this.status = status;
       this.#buffer = undefined;
       this.#frame(parsed[1] === "0");
@@ -135,31 +141,23 @@ export class ResponseReader {
     }
   }
 
-  #addHeader(line: string): void {
-    const colon = line.indexOf(":");
-    const name = line.slice(0, Math.max(0, colon)).toLowerCase();
-    if (!HEADER_NAME.test(name)) throw new Error(`the response has the header line ${JSON.stringify(line.slice(0, 60))}`);
-    const value = line.slice(colon + 1).replace(/^[ \t]+|[ \t]+$/g, "");
-    const before = this.headers[name];
-    this.headers[name] = before === undefined ? value : `${before}, ${value}`;
-  }
-
   /** Determines where the body ends (RFC 9112, section 6.3), and whether the connection outlives it. */
   #frame(isOld: boolean): void {
-    const { connection = "", "content-length": length, "transfer-encoding": coding } = this.headers;
-    const options = connection.toLowerCase();
+    const options = this.header("connection")?.toLowerCase() ?? "";
     this.reusable = !options.includes("close") && (!isOld || options.includes("keep-alive"));
     if (this.status === NO_CONTENT || this.status === NOT_MODIFIED) return;
+    const length = this.header("content-length");
+    const coding = this.header("transfer-encoding");
     if (coding !== undefined) {
       if (coding.toLowerCase() !== "chunked" || isOld) {
-        throw new Error(`the response has the transfer coding ${JSON.stringify(coding.slice(0, 60))} instead of chunked`);
+        throw new Error(`the response has the transfer coding ${quote(coding)} instead of chunked`);
       }
       this.#isChunked = true;
       if (length !== undefined) this.reusable = false;
     } else if (length !== undefined) {
       const [first = "", ...others] = length.split(",").map((text) => text.trim());
       if (!/^\d{1,15}$/.test(first) || others.some((other) => other !== first)) {
-        throw new Error(`the response has the Content-Length ${JSON.stringify(length.slice(0, 60))}`);
+        throw new Error(`the response has the Content-Length ${quote(length)}`);
       }
       this.#left = Number(first);
       this.#count(this.#left);
@@ -195,7 +193,7 @@ export class ResponseReader {
       if (end < 0) return this.#keep(buffer.subarray(at));
       const line = buffer.toString("latin1", at, end);
       const size = CHUNK_SIZE.exec(line);
-      if (size === null) throw new Error(`the response has the chunk size ${JSON.stringify(line.slice(0, 60))}`);
+      if (size === null) throw new Error(`the response has the chunk size ${quote(line)}`);
       this.#left = parseInt(size[1]!, 16);
       if (this.#left > 0) {
         this.#count(this.#left);
@@ -217,6 +215,19 @@ export class ResponseReader {
     if (rest.length > 0) this.#buffer = rest;
     return false;
   }
+}
+
+const lines = new Map<string, RegExp>();
+
+/** Matches the lines of a header. */
+function lineOf(name: string): RegExp {
+  let found = lines.get(name);
+  if (found === undefined) lines.set(name, (found = new RegExp(`\\r\\n${name}:[^\\r\\n]*`, "gi")));
+  return found;
+}
+
+function quote(text: string): string {
+  return JSON.stringify(text.slice(0, 60));
 }
 
 function concat(...parts: Bytes[]): Bytes {
