@@ -28,6 +28,9 @@ from stokehold._request import (
 HAPPY_EYEBALLS_DELAY_S = 0.25
 
 
+_NOTHING = memoryview(b"")
+
+
 class _SilenceError(Exception):
     """No progress in time, while writing or reading."""
 
@@ -142,7 +145,7 @@ class _Connection(asyncio.Protocol):
         self._read_timeout_s = 0.0
         self._progress_at = 0.0
         # What the transport does not have yet of the request, and whether it has unsent bytes of the rest.
-        self._rest = memoryview(b"")
+        self._rest = _NOTHING
         self._is_paused = False
         self._unsent = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -171,7 +174,11 @@ class _Connection(asyncio.Protocol):
             self._transport.write(request)
         else:
             self._rest = memoryview(request)
-        self._write_rest()
+        if self._is_paused or self._rest:
+            self._write_rest()
+        else:
+            self._progress_at = self._loop.time()
+            self._timer = self._loop.call_later(read_timeout_s, self._check_read)
         try:
             await response
             return reader
@@ -179,7 +186,7 @@ class _Connection(asyncio.Protocol):
             if self._timer is not None:
                 self._timer.cancel()
             self._reader = self._response = None
-            self._rest = memoryview(b"")
+            self._rest = _NOTHING
 
     def _write_rest(self) -> None:
         """Writes the request until the transport has unsent bytes of it. Then starts the timer of the next step."""

@@ -162,8 +162,8 @@ class ResponseReader:
         headers = self.headers
         options = headers.get("connection", "").lower()
         self.reusable = "close" not in options and (not is_old or "keep-alive" in options)
-        content_coding = headers.get("content-encoding", "identity")
-        if content_coding.lower() != "identity":
+        content_coding = headers.get("content-encoding")
+        if content_coding is not None and content_coding.lower() != "identity":
             raise UnreadableError(
                 f"the response has the content coding {content_coding[:60]!r}, and the request accepts none; "
                 "check for a proxy in between that compresses"
