@@ -90,7 +90,8 @@ macro_rules! usage {
 /// Returns a usage error with this text unless the condition holds.
 macro_rules! require {
     ($condition:expr, $($text:tt)*) => {
-        if !$condition {
+        let holds: bool = $condition;
+        if !holds {
             $crate::failure::usage!($($text)*);
         }
     };

@@ -24,7 +24,8 @@ current spelling on standard error.
 ";
 
 const ERRORS: &str = "
-With `--json`, the last line of standard error is one JSON object if a command fails, e.g. (here on two lines):
+With `--json`, the last line of standard error is one JSON object if a command fails (shown on two
+lines here):
 
 ```json
 {\"error\": {\"code\": \"unauthorized\", \"message\": \"the token is not valid\",
