@@ -355,9 +355,11 @@ impl Registry {
         let mut pipe = redis::pipe();
         for (name, pointer) in current.iter().take(LIST_MAX) {
             match parsed(pointer) {
-                Ok(traffic) => of(&traffic)
-                    .into_iter()
-                    .for_each(|version| drop(pipe.hget(self.keys.versions(tenant, name), version))),
+                Ok(traffic) => {
+                    for version in of(&traffic) {
+                        pipe.hget(self.keys.versions(tenant, name), version);
+                    }
+                }
                 Err(error) => {
                     tracing::error!(endpoint = name, %error, "an endpoint cannot be read; leaving it out of a list")
                 }
