@@ -87,7 +87,7 @@ const VIEWS: [&str; 29] = [
 ];
 
 /// Fields that change by themselves.
-const VOLATILE: [&str; 6] = ["tries", "next_try_at", "last_used_at", "eta_at", "newest", "rate_per_s"];
+const VOLATILE: [&str; 7] = ["tries", "next_try_at", "last_used_at", "eta_at", "newest", "rate_per_s", "phase_s"];
 
 impl Data {
     /// Creates a tenant's data with a token that may do so.
