@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use stokehold_protocol::gateway::{EventsRequest, JobEventReport, JobMessage, LeaseRef};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::gateway::{Error, Gateway};
 
@@ -21,8 +21,12 @@ const BATCH: usize = 200;
 const BATCH_BYTES: usize = 1 << 20;
 const LINGER: Duration = Duration::from_millis(50);
 
-/// Maximum size and number of outputs that are merged into one message if they arrive within [`LINGER`]: readers see
-/// them slightly later, but the gateway and Redis need not process each token.
+/// Least time from a call with outputs to the next one. The first output of a run is sent at once, and so is one that
+/// comes later than this; those that come sooner are merged.
+const OUTPUTS_EVERY: Duration = Duration::from_millis(20);
+
+/// Maximum size and number of outputs that are merged into one message: readers see them slightly later, but the gateway
+/// and Redis need not process each token.
 const MERGED_BYTES: usize = 16 << 10;
 const MERGED_OUTPUTS: usize = 500;
 
@@ -122,7 +126,20 @@ struct Waiting {
     newest_bytes: usize,
     /// Number of outputs that the run has yielded, whether added, left out or dropped.
     outputs: u64,
+    /// Whether outputs are among the messages, and when the last ones were handed over.
+    has_outputs: bool,
+    outputs_sent: Option<Instant>,
     closed: bool,
+}
+
+impl Waiting {
+    /// Time at which the messages are sent at the latest, of which the first was seen at `since`.
+    fn due(&self, since: Instant) -> Instant {
+        if !self.has_outputs {
+            return since + LINGER;
+        }
+        self.outputs_sent.map_or(since, |sent| sent + OUTPUTS_EVERY)
+    }
 }
 
 impl Pending {
@@ -134,6 +151,7 @@ impl Pending {
         }
         let message = match message {
             JobMessage::Output { index, value } => {
+                waiting.has_outputs = true;
                 let fits = waiting.newest_bytes + size <= MERGED_BYTES;
                 if let Some(JobMessage::Outputs { index: first, values }) = waiting.messages.back_mut()
                     && fits
@@ -180,19 +198,22 @@ impl Pending {
             }
             rung.await;
         }
-        let is_more = || {
+        let since = Instant::now();
+        let due = || {
             let waiting = self.waiting.lock();
-            !waiting.closed && waiting.messages.len() < BATCH && waiting.bytes < BATCH_BYTES
+            let is_more = !waiting.closed && waiting.messages.len() < BATCH && waiting.bytes < BATCH_BYTES;
+            is_more.then(|| waiting.due(since)).filter(|due| *due > Instant::now())
         };
-        let linger = sleep(LINGER);
-        tokio::pin!(linger);
-        while is_more() {
+        while let Some(due) = due() {
             tokio::select! {
-                () = &mut linger => break,
+                () = sleep_until(due) => break,
                 () = self.bell.notified() => {}
             }
         }
         let mut waiting = self.waiting.lock();
+        if std::mem::take(&mut waiting.has_outputs) {
+            waiting.outputs_sent = Some(Instant::now());
+        }
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < BATCH && bytes < BATCH_BYTES {
             let Some(message) = waiting.messages.pop_front() else { break };
@@ -200,6 +221,7 @@ impl Pending {
             batch.push(message);
         }
         waiting.bytes = waiting.bytes.saturating_sub(bytes);
+        waiting.has_outputs |= waiting.messages.iter().any(|message| matches!(message, JobMessage::Outputs { .. }));
         Some(batch)
     }
 

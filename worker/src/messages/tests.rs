@@ -76,3 +76,38 @@ async fn what_is_too_much_is_lost_and_its_index_missing() {
     while pending.batch().await.is_some() {}
     assert!(matches!(pending.end(), Some(JobMessage::Outputs { index: 11, .. })));
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_first_output_is_sent_at_once_and_the_next_ones_together() {
+    let pending = Pending::default();
+    let started = Instant::now();
+    let took = || started.elapsed().as_millis();
+    assert!(pending.put(output(0, "first")));
+    assert_eq!((pending.batch().await.unwrap().len(), took()), (1, 0));
+    assert!(pending.put(output(1, "second")));
+    let (batch, ()) = tokio::join!(pending.batch(), async {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert!(pending.put(output(2, "third")));
+    });
+    assert!(matches!(&batch.unwrap()[..], [JobMessage::Outputs { index: 1, values }] if values.len() == 2));
+    assert_eq!(took(), OUTPUTS_EVERY.as_millis());
+    // After a pause, an output is the first again.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(pending.put(output(3, "fourth")));
+    assert_eq!((pending.batch().await.unwrap().len(), took()), (1, 120));
+}
+
+#[tokio::test(start_paused = true)]
+async fn log_lines_wait_for_others_and_an_output_takes_them_along() {
+    let pending = Pending::default();
+    let started = Instant::now();
+    assert!(pending.put(log("one\n")));
+    let (batch, ()) = tokio::join!(pending.batch(), async {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert!(pending.put(output(0, "first")));
+    });
+    assert_eq!((batch.unwrap().len(), started.elapsed().as_millis()), (2, 5));
+    assert!(pending.put(log("two\n")));
+    assert_eq!(pending.batch().await.unwrap().len(), 1);
+    assert_eq!(started.elapsed(), Duration::from_millis(5) + LINGER);
+}
