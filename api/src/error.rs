@@ -327,6 +327,17 @@ impl Problem {
     pub fn detail(&self) -> &str {
         &self.detail
     }
+
+    /// The invalid places of the request.
+    #[must_use]
+    pub fn errors(&self) -> &[FieldError] {
+        &self.errors
+    }
+
+    /// Seconds after which a retry makes sense.
+    pub(crate) fn retry_after_s(&self) -> Option<u32> {
+        self.retry_after_s.or(self.code.retry_after_s())
+    }
 }
 
 impl IntoResponse for Problem {
@@ -352,12 +363,14 @@ impl IntoResponse for Problem {
         });
         let mut response =
             (status, [(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))], text).into_response();
-        if let Some(seconds) = self.retry_after_s.or(self.code.retry_after_s()) {
+        if let Some(seconds) = self.retry_after_s() {
             response.headers_mut().insert(RETRY_AFTER, seconds.into());
         }
         if self.code == Code::Unauthorized {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        // For a layer that writes it in another form.
+        response.extensions_mut().insert(self);
         response
     }
 }

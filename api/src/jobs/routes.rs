@@ -201,9 +201,14 @@ pub(crate) async fn cancel(
     caller: Caller<JobsCancel>,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    let id = parse_id(&id)?;
+    let job = cancel_one(&db, &jobs, &caller.tenant, parse_id(&id)?).await?;
+    Ok(Json(JobView::new(&job, &config)).into_response())
+}
+
+/// Cancels a job and its open step. The job is then cancelled, or this fails.
+pub(crate) async fn cancel_one(db: &Database, jobs: &Jobs, tenant: &str, id: JobId) -> Result<Job, Problem> {
     let ids = [id];
-    let answers = db.ask_again("cancel", || db.queue.cancel(&caller.tenant, &ids)).await?;
+    let answers = db.ask_again("cancel", || db.queue.cancel(tenant, &ids)).await?;
     match answers.first() {
         Some(CancelAnswer::Cancelled | CancelAnswer::AlreadyEnded(JobState::Cancelled)) => {}
         Some(CancelAnswer::AlreadyEnded(state)) => return Err(already_ended(*state)),
@@ -215,12 +220,12 @@ pub(crate) async fn cancel(
         // Unless the job is archived, and then it has ended.
         None | Some(CancelAnswer::NotFound) => {}
     }
-    let job = jobs.find(&caller.tenant, id).await?.ok_or_else(|| Problem::not_found("job"))?;
+    let job = jobs.find(tenant, id).await?.ok_or_else(|| Problem::not_found("job"))?;
     if job.state != JobState::Cancelled {
         return Err(already_ended(job.state));
     }
-    cancel_step(&db, &job).await?;
-    Ok(Json(JobView::new(&job, &config)).into_response())
+    cancel_step(db, &job).await?;
+    Ok(job)
 }
 
 fn already_ended(state: JobState) -> Problem {

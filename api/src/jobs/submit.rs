@@ -90,10 +90,7 @@ pub(crate) async fn one(
     let wait_s = preferred_wait_s(&headers)?;
     let key = idempotency_key(&headers, request.idempotency_key.take())?;
     let target = Target::resolve(&app, &caller.tenant, &request.endpoint, request.version).await?;
-    let mut job = check(request, &target, &caller.tenant, "", &[])?.keyed(key);
-    Called::of(&headers).mark(&mut job);
-    inputs::require_files(&app.objects, &caller.tenant, &job.spec.files.iter().collect()).await?;
-    app.large_inputs.store_new(std::slice::from_mut(&mut job)).await?;
+    let mut job = prepare(&app, &target, &caller.tenant, request, key, &headers).await?;
     // Followed from the start: the queue then signals the end, and nothing has to be polled.
     let follow = (wait_s > 0).then(|| app.job_watchers.follow(job.id));
     job.watcher = follow.as_ref().map(|_| app.replica.to_string());
@@ -144,6 +141,22 @@ pub(crate) async fn bulk(
     let submitted = enter(&app, &jobs).await?;
     let ids = submitted.into_iter().map(|outcome| outcome.id().to_string()).collect();
     Ok(durable(app.durability, (StatusCode::ACCEPTED, JsonAnswer(BulkReply { ids })).into_response()))
+}
+
+/// Checks the request for a job of `target` and stores its input if that is large. [`enter`] then submits the job.
+pub(crate) async fn prepare(
+    app: &App,
+    target: &Target,
+    tenant: &str,
+    request: SubmitRequest,
+    key: Option<String>,
+    headers: &HeaderMap,
+) -> Result<NewJob, Problem> {
+    let mut job = check(request, target, tenant, "", &[])?.keyed(key);
+    Called::of(headers).mark(&mut job);
+    inputs::require_files(&app.objects, tenant, &job.spec.files.iter().collect()).await?;
+    app.large_inputs.store_new(std::slice::from_mut(&mut job)).await?;
+    Ok(job)
 }
 
 /// Submits jobs to the queue: all of them or none. Dependencies may have left the queue for the archive.

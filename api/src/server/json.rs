@@ -272,6 +272,11 @@ impl<'de> Visitor<'de> for StrictVisitor {
     }
 }
 
+/// Checks that a text is JSON, without parsing it to a value.
+pub(crate) fn raw_text(text: String) -> Result<Box<RawValue>, Problem> {
+    RawValue::from_string(text).map_err(|error| Error::Syntax(error.to_string()).into())
+}
+
 /// Serialises a value to raw JSON.
 pub(crate) fn raw(value: &Value) -> Box<RawValue> {
     // Serialising a value cannot fail: its members' names are strings and its numbers finite.

@@ -108,6 +108,31 @@ pub(crate) struct SubmitRequest {
     pub(crate) idempotency_key: Option<String>,
 }
 
+impl SubmitRequest {
+    /// A request without options.
+    pub(crate) fn new(endpoint: String, input: Box<RawValue>) -> Self {
+        Self {
+            endpoint,
+            version: None,
+            input,
+            priority: None,
+            timeout_s: None,
+            max_attempts: None,
+            run_after: None,
+            queue_timeout_s: None,
+            deadline_s: None,
+            retention_s: None,
+            concurrency_key: None,
+            concurrency_max: None,
+            depends_on: None,
+            webhook: None,
+            webhook_events: None,
+            metadata: None,
+            idempotency_key: None,
+        }
+    }
+}
+
 /// Reasons for which a request cannot become a job.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {

@@ -54,6 +54,13 @@ pub(crate) enum WaitingReason {
     Soon,
 }
 
+impl WaitingView {
+    /// The reason in words.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+}
+
 impl From<Waiting> for WaitingView {
     fn from(waiting: Waiting) -> Self {
         Explanation::from(waiting).into()
