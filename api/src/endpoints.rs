@@ -3,6 +3,7 @@
 pub(crate) mod catalog;
 pub(crate) mod deploy;
 pub(crate) mod needs;
+mod openai_names;
 mod options;
 pub(crate) mod packages;
 mod request;

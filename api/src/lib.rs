@@ -22,6 +22,7 @@ mod maintenance;
 mod metrics;
 mod names;
 mod object_keys;
+mod openai;
 pub mod openapi;
 mod pipelines;
 mod problems;

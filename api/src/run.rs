@@ -42,7 +42,7 @@ use crate::traces::context::CALLED;
 use crate::traces::export;
 use crate::webhooks::deliver::Deliverer;
 use crate::workers::gateway;
-use crate::{dashboard, descriptors, error, metrics, routes};
+use crate::{dashboard, descriptors, error, metrics, openai, routes};
 
 /// Time limit for the boot steps. A Redis may load a long append-only file first, and an S3 may be starting too.
 const BOOT_MAX: Duration = Duration::from_secs(60);
@@ -153,12 +153,14 @@ fn backoff() -> Backoff {
 pub fn app(app: App) -> Router {
     Router::new()
         .merge(routes::router().route_layer(axum::middleware::from_fn_with_state(app.clone(), audit::record)))
+        .merge(openai::router())
         .merge(gateway::router())
         .merge(dashboard::router())
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(axum::middleware::from_fn(turns::count))
         .layer(CatchPanicLayer::custom(error::panicked))
+        .layer(axum::middleware::from_fn(openai::in_its_shape))
         .layer(cors())
         .layer(axum::middleware::from_fn(observe::observe))
         .with_state(app)
@@ -175,7 +177,12 @@ fn cors() -> CorsLayer {
         .allow_headers(
             [header::AUTHORIZATION, header::CONTENT_TYPE, REQUEST_ID].into_iter().chain(ours).collect::<Vec<_>>(),
         )
-        .expose_headers([REQUEST_ID, header::RETRY_AFTER, HeaderName::from_static("stokehold-durability")])
+        .expose_headers([
+            REQUEST_ID,
+            header::RETRY_AFTER,
+            HeaderName::from_static("stokehold-durability"),
+            openai::JOB_ID,
+        ])
         .max_age(Duration::from_secs(3600))
 }
 

@@ -21,6 +21,7 @@ use crate::history::{History, Jobs};
 use crate::jobs::large_inputs::LargeInputs;
 use crate::jobs::waiting::forecasts::Forecasts;
 use crate::jobs::watchers::JobWatchers;
+use crate::openai::models::Models;
 use crate::server::readiness::Readiness;
 use crate::server::wait_permits::WaitPermits;
 use crate::tenants::shares::Shares;
@@ -63,6 +64,7 @@ pub struct App {
     pub(crate) ownership: Arc<Ownership>,
     pub(crate) costs: Arc<Costs>,
     pub(crate) job_watchers: Arc<JobWatchers>,
+    pub(crate) models: Arc<Models>,
     pub(crate) lease_polls: LeasePolls,
     pub(crate) capacity: Capacity,
     pub(crate) live: Arc<Live>,
@@ -117,6 +119,7 @@ impl App {
             ownership: Arc::new(Ownership::new(db.clone(), advisor.clone())),
             costs: Arc::new(Costs::new(db.clone())),
             job_watchers: Arc::new(JobWatchers::new(queue.clone(), replica.clone(), timeout, shutdown.clone())),
+            models: Arc::new(Models::new(db.clone())),
             capacity: Capacity::default(),
             live: Arc::default(),
             wakeups: Arc::new(Wakeups::new(queue.all().len())),

@@ -59,8 +59,9 @@ PROBLEM_MODULES = {
     "dashboard/live", "dashboard/session", "dashboard/subjects",
     "endpoints/requirements", "endpoints/deploy", "endpoints/needs", "endpoints/packages", "endpoints/runner",
     "endpoints/stats", "endpoints/steps", "endpoints/traffic", "endpoints/undeploy", "endpoints/weights",
-    "endpoints/options", "endpoints/request",
+    "endpoints/openai_names", "endpoints/options", "endpoints/request",
     "jobs/events", "jobs/quarantine", "jobs/queue", "jobs/redrive", "jobs/results", "jobs/submit", "jobs/waiting",
+    "openai/error",
     "tenants/audit", "tenants/auth", "tenants/limits", "tenants/tokens", "tenants/turns",
     "workers/archives", "workers/evicted", "workers/lease_polls", "workers/readings", "workers/rented",
 }  # fmt: skip

@@ -80,6 +80,7 @@ pub(crate) async fn deploy(
         traffic::keep_warm(&app.db, &caller.tenant, &name, version.version, spec.min_warm).await?;
     }
     app.catalog.routed_now(&caller.tenant, &name, traffic);
+    app.models.changed_now(&caller.tenant);
     app.fleets.requirements_added(number).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, JsonAnswer(version.into())))

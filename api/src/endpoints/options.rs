@@ -6,11 +6,12 @@ use std::ops::Not;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion, Runner, StepConfig, Weight};
+use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion, OpenAiApi, Runner, StepConfig, Weight};
 use stokehold_queue::job::{Priority, RetryPolicy};
 use stokehold_queue::requirements::Requirements;
 use utoipa::ToSchema;
 
+use super::openai_names::OpenAiApiWord;
 use super::requirements::RequirementsRequest;
 use super::runner::RunnerView;
 use super::steps::{self, RetryRequest, StepRequest};
@@ -343,4 +344,17 @@ options! {
     #[schema(max_items = 8)]
     #[serde(default)]
     after: Vec<StepRequest> => #[serde(skip_serializing_if = "Vec::is_empty")] Vec<StepRequest>;
+    /// What the endpoint answers below `/openai/v1`: `chat`, `embeddings`, `images` or `none`. Default: a server answers
+    /// the call that its `path` names, or every call if it has no `path`; other kinds answer none.
+    #[schema(value_type = Option<OpenAiApiWord>)]
+    openai: Option<OpenAiApi>
+        => #[serde(skip_serializing_if = "Option::is_none")] #[schema(value_type = Option<OpenAiApiWord>)]
+        Option<OpenAiApi>;
+    /// Other names of the endpoint below `/openai/v1`: up to 16, each of up to 200 characters without `@`.
+    #[schema(max_items = 16)]
+    #[serde(default)]
+    openai_models: Vec<String> => #[serde(skip_serializing_if = "Vec::is_empty")] Vec<String>;
+    /// What the endpoint's own server calls its model, e.g. `Qwen/Qwen3-8B`: it replaces `model` in calls below
+    /// `/openai/v1`. Default: the name in the call, without its version.
+    openai_served_model: Option<String> => #[serde(skip_serializing_if = "Option::is_none")] Option<String>;
 }

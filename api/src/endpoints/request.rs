@@ -8,7 +8,7 @@ use stokehold_queue::vram::{DECLARED_MAX_GIB, class_of_gib};
 
 use super::options::DeployRequest;
 use super::schema::Schema;
-use super::{requirements, runner};
+use super::{openai_names, requirements, runner};
 use crate::error::Problem;
 use crate::names;
 
@@ -52,6 +52,7 @@ pub(super) fn checked(request: DeployRequest, package_indexes: &[String]) -> Res
         return wrong("/output_schema", format!("is not a usable JSON Schema: {why}"));
     }
     check_vram(&spec)?;
+    openai_names::check(&spec)?;
     if spec.max_batch_size > 1 && spec.max_concurrency > 1 {
         return wrong(
             "/max_batch_size",
@@ -118,11 +119,12 @@ mod tests {
     #[test]
     fn the_openapi_document_has_the_bounds_that_are_checked() {
         let document: Value = serde_json::from_str(crate::openapi::json()).unwrap();
-        let bounds: [(&str, &str, &dyn Display); 15] = [
+        let bounds: [(&str, &str, &dyn Display); 16] = [
             ("DeployRequest", "after", &steps::STEPS_MAX),
             ("DeployRequest", "before", &steps::STEPS_MAX),
             ("DeployRequest", "max_attempts", &ATTEMPTS_MAX),
             ("DeployRequest", "max_batch_size", &BATCH_SIZE_MAX),
+            ("DeployRequest", "openai_models", &openai_names::MODELS_MAX),
             ("DeployRequest", "secrets", &runner::SECRETS_MAX),
             ("DeployRequest", "timeout_s", &TIMEOUT_MAX_S),
             ("DeployRequest", "vram_gib", &DECLARED_MAX_GIB),

@@ -14,6 +14,7 @@ use crate::database::Database;
 use crate::endpoints::catalog::Catalog;
 use crate::error::Problem;
 use crate::names;
+use crate::openai::models::Models;
 use crate::server::json::Json;
 use crate::server::path::Path;
 use crate::tenants::auth::{Caller, EndpointsRead, EndpointsWrite};
@@ -81,6 +82,7 @@ pub(crate) async fn get(
 pub(crate) async fn set(
     State(db): State<Arc<Database>>,
     State(catalog): State<Arc<Catalog>>,
+    State(models): State<Arc<Models>>,
     caller: Caller<EndpointsWrite>,
     Path(name): Path<String>,
     Json(request): Json<TrafficRequest>,
@@ -97,6 +99,7 @@ pub(crate) async fn set(
         TrafficSet::UnknownVersion => return Err(unknown_version(&name, version)),
     };
     catalog.routed_now(tenant, &name, traffic);
+    models.changed_now(tenant);
     if traffic.current == version {
         // Only the current version stays loaded.
         let spec = db.ask("read an endpoint", db.registry.endpoint(tenant, &name, Some(version))).await?;

@@ -123,6 +123,7 @@ async fn delete(
     let undeploy = app.db.registry.undeploy(tenant, name, version);
     let undeployed = app.db.ask("delete an endpoint", undeploy).await?;
     app.catalog.undeployed_now(tenant, name);
+    app.models.changed_now(tenant);
     let (deletion, orphans) = match undeployed {
         Undeployed::Done(deletion, orphans) => (deletion, orphans),
         Undeployed::UnknownEndpoint => return Err(unknown(name)),

@@ -191,6 +191,29 @@ pub struct EndpointSpec {
     /// Steps that must allow an output before it is returned, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<StepConfig>,
+    /// The part of OpenAI's API that the endpoint speaks; if absent, servers speak what their path implies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub openai: Option<OpenAiApi>,
+    /// Other names under which clients of OpenAI's API find the endpoint.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub openai_models: Vec<String>,
+    /// The name that the endpoint's own server has for its model; if absent, the name in the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub openai_served_model: Option<String>,
+}
+
+/// A part of OpenAI's API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpenAiApi {
+    /// Chat completions; at a server also completions and responses.
+    Chat,
+    /// Embeddings.
+    Embeddings,
+    /// Generation of images.
+    Images,
+    /// Nothing of it.
+    None,
 }
 
 /// One file of an endpoint's weights.

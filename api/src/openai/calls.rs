@@ -1,0 +1,86 @@
+//! The calls that become jobs.
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use serde_json::value::RawValue;
+
+use super::error::Error;
+use super::job::{HOLD_MAX, Open, STREAM_MAX, succeeded};
+use super::resolve::{Head, resolve};
+use super::route::{Call, Form};
+use super::{answer, embeddings, images, route, stream};
+use crate::jobs::submit::{self, SubmitRequest};
+use crate::server::json::{Json, raw_text};
+use crate::state::App;
+use crate::tenants::auth::{Caller, JobsSubmit};
+
+/// Answers a call: submits it as a job, and waits for the end of the job or streams its outputs.
+pub(super) async fn answer(
+    call: Call,
+    State(app): State<App>,
+    caller: Caller<JobsSubmit>,
+    headers: HeaderMap,
+    Json(body): Json<Box<RawValue>>,
+) -> Result<Response, Error> {
+    let body = body.get();
+    let head = Head::read(body)?;
+    let (model_text, name) = head.model()?;
+    let is_streamed = head.streams();
+    if is_streamed && !call.streams() {
+        return Err(Error::invalid("stream", "this call does not stream; leave stream out"));
+    }
+    let model = resolve(&app, &caller.tenant, &name).await?;
+    let spec = &model.target.deployed.version.spec;
+    let Some(form) = route::form(spec, call) else { return Err(not_answered(&name, &route::answered(spec), call)) };
+    let handled = match (form, call) {
+        (Form::Handler, Call::Images) => Handled::Images(images::Wanted::read(body)?),
+        (Form::Handler, _) => Handled::Embeddings(embeddings::Wanted::read(body)?),
+        (Form::Body | Form::Request, _) => Handled::Nothing,
+    };
+    let input = match &handled {
+        Handled::Nothing => route::input(form, call, body, model_text, model.sent()),
+        Handled::Embeddings(wanted) => wanted.input(),
+        Handled::Images(wanted) => wanted.input(),
+    };
+    let key = submit::idempotency_key(&headers, None)?;
+    let mut request = SubmitRequest::new(model.target.deployed.version.name.clone(), raw_text(input)?);
+    request.version = model.version;
+    request.priority = head.priority()?;
+    // Bounds a job whose client and replica are both gone. With a key, the client may come back for the answer.
+    let longest = if is_streamed { STREAM_MAX } else { HOLD_MAX };
+    request.deadline_s = key.is_none().then_some(longest.as_secs());
+    let job = submit::prepare(&app, &model.target, &caller.tenant, request, key, &headers).await?;
+    let open = Open::submit(&app, caller, job).await?;
+    if is_streamed {
+        return stream::answer(open, call).await;
+    }
+    let job = open.until_end().await?;
+    succeeded(&job)?;
+    let result = answer::result(&app, &job).await?;
+    Ok(match handled {
+        Handled::Nothing => answer::json(&job, result),
+        Handled::Embeddings(wanted) => answer::json(&job, wanted.answer(&name, &result).map_err(|e| e.of(job.id))?),
+        Handled::Images(wanted) => {
+            let answered = wanted.answer(&app, &job, &result).await.map_err(|error| error.of(job.id))?;
+            answer::json(&job, answered)
+        }
+    })
+}
+
+/// What this API writes the answer from.
+enum Handled {
+    Nothing,
+    Embeddings(embeddings::Wanted),
+    Images(images::Wanted),
+}
+
+fn not_answered(model: &str, answered: &str, call: Call) -> Error {
+    let path = call.path();
+    let answered = if answered.is_empty() {
+        "it does not speak the API of OpenAI; see the option openai".to_owned()
+    } else {
+        format!("it answers {answered}")
+    };
+    Error::invalid("model", format!("the model {model:?} does not answer {path}: {answered}"))
+}
