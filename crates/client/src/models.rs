@@ -675,6 +675,12 @@ pub struct EndpointVersion {
     /// The network.
     #[serde(default, deserialize_with = "or_empty")]
     pub network: bool,
+    /// The openai.
+    pub openai: Option<OpenAiApi>,
+    /// The openai models.
+    pub openai_models: Option<Vec<String>>,
+    /// The openai served model.
+    pub openai_served_model: Option<String>,
     /// The output schema.
     #[serde(default, deserialize_with = "or_empty")]
     pub output_schema: Value,
@@ -1615,6 +1621,16 @@ words! {
     pub enum OnInvalid {
         Fail = "fail",
         Skip = "skip",
+    }
+}
+
+words! {
+    /// A part of the API of OpenAI.
+    pub enum OpenAiApi {
+        Chat = "chat",
+        Embeddings = "embeddings",
+        Images = "images",
+        None = "none",
     }
 }
 

@@ -63,6 +63,12 @@ pub(crate) struct Manifest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) network: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) openai: Option<OpenAiApi>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) openai_models: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) openai_served_model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) priority: Option<Priority>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) queue_timeout_s: Option<Whole<1, 2_592_000>>,
@@ -119,6 +125,9 @@ impl Manifest {
             max_wait_ms: self.max_wait_ms.or(base.max_wait_ms),
             min_warm: self.min_warm.or(base.min_warm),
             network: self.network.or(base.network),
+            openai: self.openai.or(base.openai),
+            openai_models: self.openai_models.or(base.openai_models),
+            openai_served_model: self.openai_served_model.or(base.openai_served_model),
             priority: self.priority.or(base.priority),
             queue_timeout_s: self.queue_timeout_s.or(base.queue_timeout_s),
             retry: self.retry.or(base.retry),
@@ -136,6 +145,18 @@ impl Manifest {
             regions: self.regions.or(base.regions),
         }
     }
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
+pub(super) enum OpenAiApi {
+    #[serde(rename = "chat")]
+    Chat,
+    #[serde(rename = "embeddings")]
+    Embeddings,
+    #[serde(rename = "images")]
+    Images,
+    #[serde(rename = "none")]
+    None,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, Serialize)]

@@ -9,6 +9,9 @@ export type SandboxLevel = "L0" | "L1" | "L2";
 /** The owner of a machine. */
 export type Trust = "community" | "datacenter" | "owned";
 
+/** A part of the API of OpenAI. */
+export type OpenAiApi = "chat" | "embeddings" | "images" | "none";
+
 /** An endpoint that decides on a job. */
 export interface EndpointStep {
   /** The endpoint that decides. */
@@ -149,6 +152,18 @@ export interface Endpoint {
   max_wait_ms?: number;
   /** How many workers keep the model loaded without jobs, 0 to 1,000. Default 0. */
   min_warm?: number;
+  /**
+   * What the endpoint answers below `/openai/v1`: `chat`, `embeddings`, `images` or `none`. Default: a server answers
+   * the call that its `path` names, or every call if it has no `path`; other kinds answer none.
+   */
+  openai?: OpenAiApi;
+  /** Other names of the endpoint below `/openai/v1`: up to 16, each of up to 200 characters without `@`. */
+  openai_models?: string[];
+  /**
+   * What the endpoint's own server calls its model, e.g. `Qwen/Qwen3-8B`: it replaces `model` in calls below
+   * `/openai/v1`. Default: the name in the call, without its version.
+   */
+  openai_served_model?: string;
   /** The priority of jobs that set none. Default `standard`. */
   priority?: Priority;
   /**

@@ -2,7 +2,7 @@
 // The options of the calls.
 
 import type { AtBudget, LineFormat, OnInvalid } from "./batches.js";
-import type { EndpointRequirements, EndpointRetry, EndpointRunner, EndpointStep, EndpointWeight } from "./endpoints.js";
+import type { EndpointRequirements, EndpointRetry, EndpointRunner, EndpointStep, EndpointWeight, OpenAiApi } from "./endpoints.js";
 import type { JobHookEvent, JobState, Priority } from "./jobs.js";
 import type { Missed } from "./schedules.js";
 
@@ -168,6 +168,18 @@ export interface DeployOptions {
   minWarm?: number;
   /** Whether runners have network access. Default false: only loopback, on workers that can enforce it. */
   network?: boolean;
+  /**
+   * What the endpoint answers below `/openai/v1`: `chat`, `embeddings`, `images` or `none`. Default: a server answers
+   * the call that its `path` names, or every call if it has no `path`; other kinds answer none.
+   */
+  openai?: OpenAiApi;
+  /** Other names of the endpoint below `/openai/v1`: up to 16, each of up to 200 characters without `@`. */
+  openaiModels?: readonly string[];
+  /**
+   * What the endpoint's own server calls its model, e.g. `Qwen/Qwen3-8B`: it replaces `model` in calls below
+   * `/openai/v1`. Default: the name in the call, without its version.
+   */
+  openaiServedModel?: string;
   /** The JSON Schema of the result. */
   outputSchema?: unknown;
   /** The priority of jobs that set none. Default `standard`. */

@@ -34,6 +34,7 @@ from stokehold._generated.endpoints import (
     EndpointRunner,
     EndpointStep,
     EndpointWeight,
+    OpenAiApi,
     SandboxLevel,
     Trust,
 )
@@ -154,6 +155,7 @@ __all__ = [
     "Need",
     "NewToken",
     "OnInvalid",
+    "OpenAiApi",
     "Priority",
     "Progress",
     "Quantiles",

@@ -35,6 +35,8 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
             secrets=["HF_TOKEN"],
             min_sandbox="L1",
             priority="batch",
+            openai="images",
+            openai_models=["dall-e-3"],
         )
         def paint(prompt: str) -> str:
             return prompt
@@ -66,6 +68,7 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
     assert (options["keep_warm_s"], options["min_warm"], options["network"]) == (300, 1, True)
     assert options["vram_fraction"] == 0.9
     assert (options["secrets"], options["priority"]) == (["HF_TOKEN"], "batch")
+    assert (options["openai"], options["openai_models"]) == ("images", ["dall-e-3"])
 
 
 def test_what_was_not_given_is_not_told() -> None:
@@ -103,6 +106,8 @@ def test_the_decorator_keeps_them() -> None:
         ({"max_concurrency": True}, "max_concurrency=True: use a whole number from 1 to 1000"),
         ({"secrets": ["a-b"]}, "secrets: 'a-b' cannot be an environment variable"),
         ({"priority": "now"}, "priority='now': use interactive, standard, batch"),
+        ({"openai": "speech"}, "openai='speech': use chat, embeddings, images, none"),
+        ({"openai_models": "gpt"}, "openai_models='gpt': use a list of names"),
         ({"min_trust": "me"}, "min_trust='me': use community, datacenter, owned"),
         ({"gpu_models": ["A100"]}, "require vram_gib"),
         ({"gpus": 2}, "require vram_gib"),

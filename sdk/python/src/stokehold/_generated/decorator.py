@@ -28,6 +28,8 @@ ENDPOINT_BOUNDS: Mapping[str, Bounds] = {
     "min_sandbox": Bounds("words", words=("L0", "L1", "L2")),
     "min_trust": Bounds("words", words=("community", "datacenter", "owned")),
     "min_warm": Bounds("integer", least=0, most=1000),
+    "openai": Bounds("words", words=("chat", "embeddings", "images", "none")),
+    "openai_models": Bounds("list", most=16),
     "priority": Bounds("words", words=("interactive", "standard", "batch")),
     "queue_timeout_s": Bounds("integer", least=1, most=2592000),
     "regions": Bounds("list", most=16),
@@ -72,6 +74,11 @@ class EndpointOptions(TypedDict, total=False):
     min_trust: The minimum trust in the machine's owner. Default `datacenter`.
     min_warm: How many workers keep the model loaded without jobs, 0 to 1,000. Default 0.
     network: Whether runners have network access. Default False: only loopback, on workers that can enforce it.
+    openai: What the endpoint answers below `/openai/v1`: `chat`, `embeddings`, `images` or `none`. Default: a server
+        answers the call that its `path` names, or every call if it has no `path`; other kinds answer none.
+    openai_models: Other names of the endpoint below `/openai/v1`: up to 16, each of up to 200 characters without `@`.
+    openai_served_model: What the endpoint's own server calls its model, e.g. `Qwen/Qwen3-8B`: it replaces `model` in
+        calls below `/openai/v1`. Default: the name in the call, without its version.
     priority: The priority of jobs that set none. Default `standard`.
     queue_timeout_s: How long after the submit jobs that set none may take to start, seconds; then they expire. 1 to
         2,592,000. Default 604,800 (7 days).
@@ -103,6 +110,9 @@ class EndpointOptions(TypedDict, total=False):
     min_trust: str | None
     min_warm: int
     network: bool
+    openai: str | None
+    openai_models: Sequence[str]
+    openai_served_model: str | None
     priority: str | None
     queue_timeout_s: int | None
     regions: Sequence[str]
@@ -134,6 +144,9 @@ class OptionsFields:
     min_trust: str | None = None
     min_warm: int = 0
     network: bool = False
+    openai: str | None = None
+    openai_models: Sequence[str] = ()
+    openai_served_model: str | None = None
     priority: str | None = None
     queue_timeout_s: int | None = None
     regions: Sequence[str] = ()

@@ -23,6 +23,9 @@ SandboxLevel = Literal["L0", "L1", "L2"]
 Trust = Literal["community", "datacenter", "owned"]
 """The owner of a machine."""
 
+OpenAiApi = Literal["chat", "embeddings", "images", "none"]
+"""A part of the API of OpenAI."""
+
 
 @dataclass(frozen=True)
 class EndpointStep:
@@ -208,6 +211,11 @@ class Endpoint:
         batches. Default 1.
     max_wait_ms: How long the first job of a call waits for others, 0 to 10,000 milliseconds. Default 0.
     min_warm: How many workers keep the model loaded without jobs, 0 to 1,000. Default 0.
+    openai: What the endpoint answers below `/openai/v1`: `chat`, `embeddings`, `images` or `none`. Default: a server
+        answers the call that its `path` names, or every call if it has no `path`; other kinds answer none.
+    openai_models: Other names of the endpoint below `/openai/v1`: up to 16, each of up to 200 characters without `@`.
+    openai_served_model: What the endpoint's own server calls its model, e.g. `Qwen/Qwen3-8B`: it replaces `model` in
+        calls below `/openai/v1`. Default: the name in the call, without its version.
     priority: The priority of jobs that set none. Default `standard`.
     queue_timeout_s: How long after the submit jobs that set none may take to start, seconds; then they expire. Default
         604,800 (7 days).
@@ -246,6 +254,9 @@ class Endpoint:
     max_batch_size: int | None = None
     max_wait_ms: float | None = None
     min_warm: int | None = None
+    openai: OpenAiApi | None = None
+    openai_models: tuple[str, ...] = ()
+    openai_served_model: str | None = None
     priority: Priority | None = None
     queue_timeout_s: int | None = None
     retry: EndpointRetry | None = None
@@ -283,6 +294,9 @@ class Endpoint:
             max_batch_size=raw.get("max_batch_size"),
             max_wait_ms=raw.get("max_wait_ms"),
             min_warm=raw.get("min_warm"),
+            openai=raw.get("openai"),
+            openai_models=tuple(raw.get("openai_models") or ()),
+            openai_served_model=raw.get("openai_served_model"),
             priority=raw.get("priority"),
             queue_timeout_s=raw.get("queue_timeout_s"),
             retry=optional(EndpointRetry.decode, raw.get("retry")),

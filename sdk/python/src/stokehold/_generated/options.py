@@ -13,6 +13,7 @@ from stokehold._generated.batches import (
     OnInvalid,
 )
 from stokehold._generated.endpoints import (
+    OpenAiApi,
     SandboxLevel,
     Trust,
 )
@@ -194,6 +195,11 @@ class DeployOptions(TypedDict, total=False):
     max_wait_ms: How long the first job of a call waits for others, 0 to 10,000 milliseconds. Default 0.
     min_warm: How many workers keep the model loaded without jobs, 0 to 1,000. Default 0.
     network: Whether runners have network access. Default False: only loopback, on workers that can enforce it.
+    openai: What the endpoint answers below `/openai/v1`: `chat`, `embeddings`, `images` or `none`. Default: a server
+        answers the call that its `path` names, or every call if it has no `path`; other kinds answer none.
+    openai_models: Other names of the endpoint below `/openai/v1`: up to 16, each of up to 200 characters without `@`.
+    openai_served_model: What the endpoint's own server calls its model, e.g. `Qwen/Qwen3-8B`: it replaces `model` in
+        calls below `/openai/v1`. Default: the name in the call, without its version.
     priority: The priority of jobs that set none. Default `standard`.
     queue_timeout_s: How long after the submit jobs that set none may take to start, seconds; then they expire. 1 to
         2,592,000. Default 604,800 (7 days).
@@ -236,6 +242,9 @@ class DeployOptions(TypedDict, total=False):
     max_wait_ms: float | None
     min_warm: int | None
     network: bool | None
+    openai: OpenAiApi | None
+    openai_models: Sequence[str] | None
+    openai_served_model: str | None
     priority: Priority | None
     queue_timeout_s: int | None
     retry: JobRetry | Mapping[str, Any] | None

@@ -72,7 +72,7 @@ class Options(OptionsFields):
 # The checks of lists, each of which returns a tuple.
 _CHECKED: dict[Callable[[str, Any], tuple[Any, ...]], tuple[str, ...]] = {
     checked_steps: ("before", "after"),
-    checked_names: ("gpu_models", "regions"),
+    checked_names: ("gpu_models", "openai_models", "regions"),
     checked_variables: ("secrets",),
     checked_warmup: ("warmup",),
 }

@@ -111,7 +111,7 @@ def check_batching(max_batch_size: int, max_wait_ms: float, max_concurrency: int
 
 
 def checked_names(option: str, names: Any) -> tuple[str, ...]:
-    """Checks the names of `gpu_models` or `regions`."""
+    """Checks the names of an option."""
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise ValueError(f"{option}={names!r}: use a list of names")
     for name in names:
