@@ -24,6 +24,7 @@ mod history;
 mod large_inputs;
 mod locks;
 mod matrix;
+mod openai;
 mod openapi;
 mod outages;
 mod pipelines;
