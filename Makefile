@@ -32,6 +32,7 @@ CLIENT := $(TOOLS)/client/.installed
 RELEASE_CLIENT := $(TOOLS)/release-client/.installed
 HOOKS := $(TOOLS)/hooks/.installed
 OTEL := $(TOOLS)/otel/.installed
+OPENAI := $(TOOLS)/openai/.installed
 VASTAI := $(TOOLS)/vastai/.installed
 SCHEMA := $(TOOLS)/schema/.installed
 MANIFESTS := $(TOOLS)/manifests/.installed
@@ -55,6 +56,7 @@ export STOKE_UV := $(UV)
 export STOKE_TEST_PYTHON := $(TOOLS)/client/bin/python
 export STOKE_TEST_HOOKS_PYTHON := $(TOOLS)/hooks/bin/python
 export STOKE_TEST_OTEL_PYTHON := $(TOOLS)/otel/bin/python
+export STOKE_TEST_OPENAI_PYTHON := $(TOOLS)/openai/bin/python
 export STOKE_TEST_VASTAI := $(TOOLS)/vastai/bin/vastai
 export STOKE_BENCH_PEERS_BIN := $(TOOLS)/peers/bin
 export STOKE_TEST_REDIS := $(TOOLS)/bin/test-redis
@@ -165,6 +167,12 @@ $(OTEL): tests/it/tracing.requirements.txt $(WHEEL) | $(UV)
 	@$(UV) venv -q --clear $(TOOLS)/otel
 	@$(UV) pip install -q --require-hashes --python $(TOOLS)/otel -r $<
 	@$(UV) pip install -q --python $(TOOLS)/otel target/wheels/*.whl
+	@touch $@
+
+# The official client of OpenAI, and an engine that speaks its API on a CPU.
+$(OPENAI): tests/it/openai.requirements.txt | $(UV)
+	@$(UV) venv -q --clear --python '>=3.11' $(TOOLS)/openai
+	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/openai $<
 	@touch $@
 
 # The official client of Vast.ai, unmodified, which the stand-in must satisfy.
@@ -328,10 +336,10 @@ images: ## Build the container images into target/images with buildah (as root; 
 
 # --- check -------------------------------------------------------------------------------------------------------------------
 
-test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(PROMETHEUS) $(CHROMIUM) $(DASHBOARD) $(OTEL) ## Run every test and print the totals
+test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(PROMETHEUS) $(CHROMIUM) $(DASHBOARD) $(OTEL) $(OPENAI) ## Run every test and print the totals
 	@tests/run.sh
 
-it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(OTEL) ## Run only the end-to-end suite (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
+it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(OTEL) $(OPENAI) ## Run only the end-to-end suite (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
 	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) $(TEST) -p stokehold-tests --test it
 
 # Every attack must fail; docs/explanation/security.md has the table of attempts.

@@ -26,6 +26,7 @@ mod killed;
 mod kinds;
 mod makefile;
 mod new_machine;
+mod openai;
 mod phases;
 mod pipelines;
 mod poison;
