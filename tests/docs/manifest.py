@@ -25,7 +25,7 @@ READ = {
     "command": (
         "list of text",
         "",
-        "Program and arguments of a server or a command. `{port}` and `{vram_fraction}` are replaced.",
+        "Program and arguments of a server or a command. `{port}`, `{weights}` and `{vram_fraction}` are replaced.",
     ),
     "server": ("table", "", "How a server is used; see [`[server]`](#server)."),
     "python": ("text", "that of the worker", "Python version, e.g. `3.11`."),

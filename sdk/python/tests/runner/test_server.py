@@ -103,6 +103,38 @@ def test_an_input_is_posted_and_the_answer_is_the_result(server: Serve) -> None:
     assert (report.type, report.json) == ("done", {"prompt": "grün", "n": 1})
 
 
+# Serves its arguments.
+ARGUMENTS = """
+import json, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Arguments(BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = json.dumps(sys.argv[2:]).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Arguments).serve_forever()
+"""
+
+
+def test_the_command_contains_the_folder_of_the_weights(
+    package: Callable[..., Path], start: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "serve.py", "{port}", "--model", "{weights}/a.gguf", "{vram_fraction}"]
+    settings = {"command": command, "ready_path": "/health"}
+    monkeypatch.setenv("STOKE_VRAM_FRACTION", "0.9")
+    report = start(package(ARGUMENTS, "serve.py")).load("", 1, "server", settings)
+    assert "the command contains {weights}, but the endpoint has no weights" in str(report.header)
+    monkeypatch.setenv("STOKE_WEIGHTS", "/weights/7")
+    peer = start(package(ARGUMENTS, "serve.py"))
+    assert peer.load("", 1, "server", settings).type == "ready"
+    assert peer.run({"path": "/", "method": "GET"}).json == ["--model", "/weights/7/a.gguf", "0.9"]
+
+
 def test_without_a_path_a_job_says_which(server: Serve) -> None:
     peer = server()
     assert peer.run({"path": "/echo", "body": [1, 2]}).json == [1, 2]

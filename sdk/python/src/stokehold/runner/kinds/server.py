@@ -33,7 +33,13 @@ _METHODS = ("POST", "GET", "PUT", "PATCH", "DELETE")
 # After a crash, the watcher of the program ends this process within this time.
 _LAST_LOOK_S = 2.0
 
-_VRAM = {"{vram_mib}": "STOKE_VRAM_MIB", "{vram_fraction}": "STOKE_VRAM_FRACTION"}
+# Placeholders of the command: the variable with the value, and why it can be missing.
+_ON_CPU = "without vram_gib it runs on the CPU"
+_FILLED = {
+    "{vram_mib}": ("STOKE_VRAM_MIB", _ON_CPU),
+    "{vram_fraction}": ("STOKE_VRAM_FRACTION", _ON_CPU),
+    "{weights}": ("STOKE_WEIGHTS", "the endpoint has no weights"),
+}
 
 
 class ServerError(Exception):
@@ -82,8 +88,9 @@ class Server(Handler):
     """Forwards each job as one request.
 
     settings:
-    command: the command. `{port}` is replaced by the port to listen on, on 127.0.0.1, and `{vram_mib}` and
-        `{vram_fraction}` by its share of each of its GPUs (`STOKE_VRAM_MIB`, `STOKE_VRAM_FRACTION`).
+    command: the command. `{port}` is replaced by the port to listen on, on 127.0.0.1, `{weights}` by the folder of the
+        weights (`STOKE_WEIGHTS`), and `{vram_mib}` and `{vram_fraction}` by its share of each of its GPUs
+        (`STOKE_VRAM_MIB`, `STOKE_VRAM_FRACTION`).
     ready_path: returns 2xx when the server is ready.
     path: the path that inputs are posted to. Without it, an input is `{"path": ..., "body": ..., "method"?: ...}`.
     port: the port of a server whose port cannot be set.
@@ -108,11 +115,11 @@ class Server(Handler):
         self._child.watch()
 
     def _filled(self, part: str) -> str:
-        for name, variable in _VRAM.items():
+        for name, (variable, why) in _FILLED.items():
             if name in part:
                 value = os.environ.get(variable)
                 if value is None:
-                    raise HandlerNotFound(f"the command contains {name}, but without vram_gib it runs on the CPU")
+                    raise HandlerNotFound(f"the command contains {name}, but {why}")
                 part = part.replace(name, value)
         return part.replace("{port}", str(self._port))
 
