@@ -27,4 +27,4 @@ pub use manifest::{Overlay, WeightSource};
 pub use package::Package;
 pub use request::name_of;
 pub use requirements::{Requirements, Unlocked};
-pub use weights::{Host, Method, Pinned, Request, Response, forget_pins};
+pub use weights::{Host, HubFile, HubModel, Method, Pinned, Request, Response, forget_pins};

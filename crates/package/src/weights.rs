@@ -3,6 +3,7 @@
 mod host;
 mod hub;
 mod lock;
+mod model;
 mod web;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use serde::Serialize;
 
 pub use self::host::{Host, Method, Request, Response};
 use self::lock::Lock;
+pub use self::model::{HubFile, HubModel};
 use crate::error::{Error, Step, invalid, require};
 use crate::manifest::WeightSource;
 

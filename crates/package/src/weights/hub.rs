@@ -20,14 +20,14 @@ const LEFT_OUT: [&str; 2] = [".gitattributes", ".gitignore"];
 
 /// Repository `org/model`, revision, and file (`None` for all files).
 #[derive(Debug, PartialEq, Eq)]
-struct ModelPath<'a> {
-    repository: String,
-    revision: &'a str,
-    file: Option<&'a str>,
+pub(super) struct ModelPath<'a> {
+    pub(super) repository: String,
+    pub(super) revision: &'a str,
+    pub(super) file: Option<&'a str>,
 }
 
 impl<'a> ModelPath<'a> {
-    fn parse(rest: &'a str) -> Result<Self, Error> {
+    pub(super) fn parse(rest: &'a str) -> Result<Self, Error> {
         let mut parts = rest.splitn(3, '/');
         let (owner, model, file) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
         let (model, revision) = match model.unwrap_or_default().split_once('@') {
@@ -65,10 +65,10 @@ struct Revision {
     sha: String,
 }
 
-struct Hub<'a> {
+pub(super) struct Hub<'a> {
     host: &'a dyn Host,
-    base: String,
-    headers: Vec<(&'static str, String)>,
+    pub(super) base: String,
+    pub(super) headers: Vec<(&'static str, String)>,
 }
 
 /// Resolves `hf://<rest>` at the current commit of its revision.
@@ -89,13 +89,13 @@ pub(super) fn look(host: &dyn Host, rest: &str, declared: &WeightSource) -> Resu
 }
 
 impl<'a> Hub<'a> {
-    fn of(host: &'a dyn Host, env: impl Fn(&str) -> Option<String>) -> Self {
+    pub(super) fn of(host: &'a dyn Host, env: impl Fn(&str) -> Option<String>) -> Self {
         let base = env("HF_ENDPOINT").unwrap_or_else(|| HUB.to_owned()).trim_end_matches('/').to_owned();
         let headers = env("HF_TOKEN").map(|token| ("authorization", format!("Bearer {token}")));
         Self { host, base, headers: headers.into_iter().collect() }
     }
 
-    fn url(&self, repository: &str, commit: &str, file: &str) -> String {
+    pub(super) fn url(&self, repository: &str, commit: &str, file: &str) -> String {
         let file: Vec<_> = file.split('/').map(segment).collect();
         format!("{}/{repository}/resolve/{commit}/{}", self.base, file.join("/"))
     }
@@ -173,7 +173,7 @@ impl<'a> Hub<'a> {
     }
 
     /// Requests `what`. Returns the response if it is not an error.
-    fn send(&self, method: Method, what: &str, url: &str) -> Result<Response, Error> {
+    pub(super) fn send(&self, method: Method, what: &str, url: &str) -> Result<Response, Error> {
         let answer = self.host.send(&Request { method, url, headers: &self.headers });
         web::refused(what, answer.step(|| format!("cannot reach {}", self.base))?)
     }
