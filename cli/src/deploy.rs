@@ -133,11 +133,16 @@ impl Builder {
 
     /// Returns a package's environment and the lock that it was built from.
     pub(crate) async fn prepare(&self, package: &Package) -> Result<Prepared> {
+        self.prepare_for(package, true).await
+    }
+
+    /// Like [`Builder::prepare`], with an environment that has the requirements only if `installs` is set.
+    async fn prepare_for(&self, package: &Package, installs: bool) -> Result<Prepared> {
         let what = format!("environment of {}", package.shown());
         let wanted = package.python.as_deref().unwrap_or_default();
-        match self.prepare_with(package, &what, wanted).await {
+        match self.prepare_with(package, &what, wanted, installs).await {
             Err(error) if package.is_python_optional && is_python_missing(&error) => {
-                let prepared = self.prepare_with(package, &what, "").await?;
+                let prepared = self.prepare_with(package, &what, "", installs).await?;
                 output::note(format_args!("{error:#}; using the installed Python instead"));
                 Ok(prepared)
             }
@@ -145,7 +150,7 @@ impl Builder {
         }
     }
 
-    async fn prepare_with(&self, package: &Package, what: &str, python: &str) -> Result<Prepared> {
+    async fn prepare_with(&self, package: &Package, what: &str, python: &str, installs: bool) -> Result<Prepared> {
         let lock = match package.requirements()? {
             Requirements::Locked(text) => text,
             Requirements::Unlocked(unlocked) => {
@@ -153,7 +158,8 @@ impl Builder {
                 with_spinner(resolving, self.lock(&unlocked, package, python)).await?
             }
         };
-        let environment = self.environment(what, &lock, python).await?;
+        let installed = if installs { lock.as_str() } else { "" };
+        let environment = self.environment(what, installed, python).await?;
         Ok(Prepared { environment, lock })
     }
 
@@ -180,7 +186,9 @@ impl Builder {
             output::note(note);
         }
         let shown = package.shown();
-        let Prepared { environment, lock } = self.prepare(&package).await?;
+        // A program has no handler to import. Its packages, which can be gigabytes, are installed by workers only.
+        let is_imported = package.describe_arguments().is_some();
+        let Prepared { environment, lock } = self.prepare_for(&package, is_imported).await?;
         let described = with_spinner(format!("importing {shown}"), describe(&package, &environment.python)).await?;
 
         let pinned = weights::pin(&package, || Ok(client.clone())).await?;
