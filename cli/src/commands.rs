@@ -6,8 +6,8 @@ use tokio::runtime::{Builder, Runtime};
 use crate::{
     Global, api, audit, autoscaler, backup, batch, bench, cancel, completions, confine, cost, dashboard, demo, deploy,
     dev, doctor, endpoint, feedback, file, find_redis, fleet, get, guard, init, install, job, limit, list, login, logs,
-    probe, redrive, requirements, run, schedule, secret, simulate, store, submit, tenant, token, top, webhook, weights,
-    worker,
+    probe, redrive, requirements, run, schedule, secret, serve, simulate, store, submit, tenant, token, top, webhook,
+    weights, worker,
 };
 
 #[derive(Subcommand)]
@@ -17,6 +17,7 @@ pub(crate) enum Command {
     Dev(dev::DevArgs),
     Run(run::RunArgs),
     Deploy(deploy::DeployArgs),
+    Serve(serve::ServeArgs),
     Login(login::LoginArgs),
     Logout(login::LogoutArgs),
     Doctor(doctor::DoctorArgs),
@@ -82,6 +83,7 @@ impl Command {
             Self::Dev(args) => Box::pin(dev::run(global, args)).await,
             Self::Run(args) => Box::pin(run::run(global, args)).await,
             Self::Deploy(args) => Box::pin(deploy::run(global, args)).await,
+            Self::Serve(args) => Box::pin(serve::run(global, args)).await,
             Self::Login(args) => Box::pin(login::run(global, args)).await,
             Self::Logout(args) => login::logout(global, &args),
             Self::Doctor(args) => Box::pin(doctor::run(global, args)).await,

@@ -8,7 +8,7 @@ use crate::Cli;
 
 /// The groups of `stoke --help` with their commands. A command with a space is a verb that belongs to another group.
 pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
-    ("Start", &["demo", "init", "dev", "run", "deploy", "login", "logout", "doctor", "completions"]),
+    ("Start", &["demo", "init", "dev", "run", "deploy", "serve", "login", "logout", "doctor", "completions"]),
     (
         "Jobs",
         &[

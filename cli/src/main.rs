@@ -63,6 +63,7 @@ mod run;
 mod schedule;
 mod schema;
 mod secret;
+mod serve;
 mod services;
 mod signals;
 mod simulate;

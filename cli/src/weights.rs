@@ -78,6 +78,11 @@ pub(crate) async fn pin(package: &Arc<Package>, client: impl Fn() -> Result<Clie
     Ok(pinned.await.context("pinning the weights was interrupted")??)
 }
 
+/// What reads from the hub on this machine. Its calls block.
+pub(crate) fn host() -> Result<impl Host> {
+    Here::new()
+}
+
 /// Implementation of pinning for this machine. Its calls block.
 struct Here {
     runtime: Handle,

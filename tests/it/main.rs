@@ -35,6 +35,7 @@ mod sandbox;
 mod schedules;
 mod sdk;
 mod secrets;
+mod serving;
 mod tracing;
 mod tutorials;
 mod webhooks;
