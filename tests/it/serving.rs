@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use stokehold_tests::stack::stoke_binary;
 
 use crate::api::{self, Api};
 
@@ -133,6 +134,24 @@ fn tiny(path: &Path) {
         }
     }
     gguf.write(path);
+}
+
+#[test]
+fn without_a_hub_the_error_names_what_works() {
+    let serve = |options: &[&str]| {
+        let mut command = std::process::Command::new(stoke_binary());
+        command.args(["serve", "hf://org/model", "--dry-run"]).args(options).env("HF_ENDPOINT", "http://127.0.0.1:1");
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, _, error) = serve(&[]);
+    assert!(error.contains("cannot reach http://127.0.0.1:1") && error.contains("with --config"), "{error}");
+    assert_eq!(code, Some(3), "the exit code of a server that cannot be reached");
+    let config = api::root().join("crates/model-size/tests/configs/qwen3-8b.json");
+    let (code, shown, error) = serve(&["--config", config.to_str().unwrap()]);
+    assert_eq!((code, error.as_str()), (Some(0), ""), "{error}");
+    assert!(shown.contains("vram_gib = 19.9") && shown.contains("8,190,735,360 parameters"), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use stokehold_model_size::{Dtype, Format, Model as Config, Parameters, Shape, gguf, index_bytes};
-use stokehold_package::{HubModel, WeightSource};
+use stokehold_package::{Error as HubError, HubModel, WeightSource};
 
 use super::ServeArgs;
 use super::engine::EngineName;
 use super::plan::usage;
+use crate::exit::Failure;
 use crate::weights;
 
 const CONFIG: &str = "config.json";
@@ -273,12 +274,19 @@ async fn on_hub(model: HubModel, engine: EngineName, config: Option<Texts>) -> R
         let host = weights::host()?;
         move || read_hub(&host, &model, engine)
     });
-    let advice = || {
-        format!(
-            "cannot read the model {name}; to compute without the network, download its {CONFIG} and name it with --config"
-        )
-    };
-    read.await.context("reading the model was interrupted")?.with_context(advice)
+    read.await.context("reading the model was interrupted")?.map_err(|error| explained(error, &name))
+}
+
+/// Adds what to do to an error of the hub.
+fn explained(error: anyhow::Error, name: &str) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(HubError::Refused { status: 401 | 403, .. }) => Failure::NotAllowed(format!("{error:#}")).into(),
+        Some(HubError::Failed { .. }) => {
+            let advice = format!("download its {CONFIG} by other means and name it with --config");
+            error.context(format!("cannot read the model {name} from the hub; {advice}"))
+        }
+        _ => error,
+    }
 }
 
 fn read_hub(host: &dyn stokehold_package::Host, model: &HubModel, engine: EngineName) -> Result<Model> {
