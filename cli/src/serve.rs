@@ -17,7 +17,7 @@ use stokehold_package::Overlay;
 
 use crate::client::Client;
 use crate::deploy::{Builder, Deployed};
-use crate::exit::Failure;
+use crate::failure::Failure;
 use crate::{Global, output};
 use engine::{EngineName, KvCache};
 
@@ -94,7 +94,7 @@ pub(crate) async fn run(global: &Global, args: ServeArgs) -> Result<()> {
         report::computation(&model, &plan)?;
         output::line(format_args!("wrote {}", folder.display()))?;
     }
-    let target = folder.to_str().ok_or_else(|| Failure::Usage(format!("{} is not UTF-8", folder.display())))?;
+    let target = folder.to_str().ok_or_else(|| Failure::usage(format!("{} is not UTF-8", folder.display())))?;
     let deployed = Builder::open().await?.deploy(&client, target, Overlay::default(), 100).await?;
     if global.json {
         document["deployed"] = deployed.version;

@@ -11,7 +11,8 @@ use stokehold_package::{Error as HubError, HubModel, WeightSource};
 use super::ServeArgs;
 use super::engine::EngineName;
 use super::plan::usage;
-use crate::exit::Failure;
+use crate::exit::NOT_ALLOWED;
+use crate::failure::Failure;
 use crate::weights;
 
 const CONFIG: &str = "config.json";
@@ -280,7 +281,9 @@ async fn on_hub(model: HubModel, engine: EngineName, config: Option<Texts>) -> R
 /// Adds what to do to an error of the hub.
 fn explained(error: anyhow::Error, name: &str) -> anyhow::Error {
     match error.downcast_ref() {
-        Some(HubError::Refused { status: 401 | 403, .. }) => Failure::NotAllowed(format!("{error:#}")).into(),
+        Some(HubError::Refused { status: 401 | 403, .. }) => {
+            Failure::new("not_allowed", NOT_ALLOWED, format!("{error:#}")).into()
+        }
         Some(HubError::Failed { .. }) => {
             let advice = format!("download its {CONFIG} by other means and name it with --config");
             error.context(format!("cannot read the model {name} from the hub; {advice}"))

@@ -7,7 +7,7 @@ use stokehold_queue::vram::{DECLARED_MAX_GIB, SOLD_GIB};
 use super::ServeArgs;
 use super::engine::{EngineName, KvCache};
 use super::model::Model;
-use crate::exit::Failure;
+use crate::failure::Failure;
 
 /// Share of a GPU that vLLM and SGLang fill. The worker keeps a twentieth of the GPU free.
 pub(super) const VRAM_FRACTION: f64 = 0.9;
@@ -142,7 +142,7 @@ pub(super) fn plan(args: &ServeArgs, model: &Model) -> Result<Plan> {
 
 /// An error of the options or of a file that they name.
 pub(super) fn usage(text: impl ToString) -> anyhow::Error {
-    Failure::Usage(text.to_string()).into()
+    Failure::usage(text.to_string()).into()
 }
 
 fn check(args: &ServeArgs, engine: EngineName) -> Result<()> {

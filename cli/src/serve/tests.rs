@@ -8,7 +8,8 @@ use super::folder::{self, Written};
 use super::model::{self, Model};
 use super::plan::{self, Plan};
 use super::{ServeArgs, report};
-use crate::exit::Failure;
+use crate::exit::USAGE;
+use crate::failure::Failure;
 
 const CONFIGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/model-size/tests/configs");
 
@@ -46,7 +47,7 @@ async fn serve(repository: &str, config: &str, options: &[&str]) -> anyhow::Resu
 
 async fn error(words: &[&str]) -> String {
     let error = try_serve(words).await.err().unwrap();
-    assert!(matches!(error.downcast_ref(), Some(Failure::Usage(_))), "{error:#}");
+    assert_eq!(error.downcast_ref::<Failure>().map(|failure| failure.exit_code), Some(USAGE), "{error:#}");
     format!("{error:#}")
 }
 

@@ -72,7 +72,7 @@ impl Forecasts {
             )?;
             Ok(Arc::new(ComingFacts { machines, status }))
         };
-        self.instances.try_get_with((), read).await
+        self.instances.try_get_with((), Box::pin(read)).await
     }
 
     /// The lanes with ready jobs, and what runs are expected to take.
@@ -86,7 +86,7 @@ impl Forecasts {
             )?;
             Ok(Arc::new(Lanes { depths, runs_ms: runs.into_iter().flatten().collect() }))
         };
-        self.lanes.try_get_with((), read).await
+        self.lanes.try_get_with((), Box::pin(read)).await
     }
 
     /// The usual start of a version; `None` if no attempt has loaded it recently.
@@ -100,6 +100,6 @@ impl Forecasts {
             let timings = self.db.home(tenant).await?.timings(tenant, endpoint, HOURS, self.db.now_ms());
             Ok(UsualStart::of(&self.db.ask("read how long attempts took", timings).await?, version))
         };
-        self.usual.try_get_with((tenant.to_owned(), endpoint.to_owned(), version), read).await
+        self.usual.try_get_with((tenant.to_owned(), endpoint.to_owned(), version), Box::pin(read)).await
     }
 }

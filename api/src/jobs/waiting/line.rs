@@ -17,7 +17,6 @@ pub(crate) struct Lanes {
 }
 
 /// Jobs that take turns as one: those of one tenant, in one class.
-#[derive(Default)]
 struct Group {
     jobs: u64,
     work_ms: f64,
@@ -75,7 +74,7 @@ pub(super) fn before(place: &LanePlace, lanes: &Lanes, shares: impl Fn((u32, u32
 
 impl Group {
     fn new() -> Self {
-        Self { is_known: true, ..Self::default() }
+        Self { jobs: 0, work_ms: 0.0, is_known: true }
     }
 
     fn add(&mut self, jobs: u64, run_ms: Option<f64>) {
