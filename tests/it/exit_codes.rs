@@ -28,7 +28,7 @@ async fn exit_codes_are_those_of_the_reference_page() {
     std::fs::write(&cases, "{\"input\": {\"how\": \"fine\"}}\n{\"input\": {\"how\": \"raise\"}}\n").unwrap();
     let cases = cases.to_str().unwrap();
     let gate = ["endpoint", "gate", "faults@1", "--batch", cases, "--timeout", "5m"];
-    let slow = ["submit", "slow", "--input", r#"{"n": 1, "seconds": 120}"#, "--wait", "--wait-timeout", "1s"];
+    let slow = ["submit", "slow", "--input", r#"{"n": 1, "seconds": 15}"#, "--wait", "--wait-timeout", "1s"];
     let raise = ["submit", "faults", "--input", r#"{"how": "raise"}"#, "--max-attempts", "1", "--wait"];
 
     let rows: &[Row<'_>] = &[
