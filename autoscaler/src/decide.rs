@@ -435,7 +435,7 @@ impl<'a> Decision<'a> {
     fn late_while(&self, group: &Group, machine: &Machine, later_s: f64) -> f64 {
         let speed = self.snapshot.learned.kinds.get(&machine.kind).map_or(1.0, |kind| kind.speed);
         let run_s = group.run_s / speed + self.snapshot.learned.swap_s;
-        if is_interactive(group) { BUSY * (later_s / run_s.max(0.1)) } else { 0.0 }
+        if is_interactive(group) { BUSY * (later_s / run_s.max(0.1)) * group.at_once.max(1.0) } else { 0.0 }
     }
 
     /// Gives up stopped machines whose disks do not pay, the longest stopped first. Machines that this plan stops come

@@ -32,6 +32,9 @@ pub struct Endpoint {
     /// Requirements other than memory.
     #[serde(default)]
     pub demands: Requirements,
+    /// Share of every GPU that the model takes, at least `vram`; `None`: it takes `vram`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vram_fraction: Option<f64>,
     /// By priority: interactive, standard, batch.
     pub work: [Work; 3],
     /// Jobs that machines run now.
@@ -46,6 +49,31 @@ pub struct Endpoint {
 
 const fn one_at_once() -> u32 {
     1
+}
+
+/// Least number of models that share a GPU if neither its slots nor their memory limit it.
+const SLOTS_MIN: f64 = 2.0;
+
+impl Endpoint {
+    /// Fraction of a machine that one process of the endpoint takes, with its `at_once` jobs: of the slots, or of the
+    /// memory if that is more. `vram` and `slots` are those of one GPU of the machine.
+    #[must_use]
+    pub fn share(&self, vram: Mib, slots: u32) -> f64 {
+        if self.demands.gpus > 1 {
+            return 1.0;
+        }
+        let of_memory = if vram > Mib::ZERO && self.vram > Mib::ZERO {
+            (self.vram.gib() / vram.gib()).max(self.vram_fraction.unwrap_or(0.0)).min(1.0)
+        } else {
+            0.0
+        };
+        match slots {
+            0 if of_memory > 0.0 => of_memory,
+            0 if vram > Mib::ZERO => 1.0 / SLOTS_MIN,
+            0 => 1.0,
+            slots => of_memory.max(1.0 / f64::from(slots)),
+        }
+    }
 }
 
 /// The jobs of one endpoint and priority.
@@ -332,5 +360,28 @@ mod tests {
         }
         let whole = serde_json::to_value(&offer).unwrap_or_default();
         assert_eq!(Offer::recovered(&whole), (offer, false));
+    }
+    #[test]
+    fn a_process_takes_its_part_of_the_slots_or_of_the_memory() {
+        let share = |vram_gib: f64, vram_fraction: Option<f64>, card_gib: f64, slots: u32| {
+            let endpoint = Endpoint {
+                name: Name::default(),
+                vram: Mib::from_gib(vram_gib),
+                demands: Requirements::default(),
+                vram_fraction,
+                work: Default::default(),
+                running: 0,
+                at_once: 1,
+                runs: Vec::new(),
+            };
+            endpoint.share(Mib::from_gib(card_gib), slots)
+        };
+        assert_eq!(
+            [share(10.0, None, 40.0, 0), share(10.0, None, 40.0, 2), share(10.0, None, 40.0, 8)],
+            [0.25, 0.5, 0.25]
+        );
+        assert_eq!([share(20.0, None, 24.0, 8), share(16.0, Some(0.9), 80.0, 8)], [20.0 / 24.0, 0.9]);
+        assert_eq!([share(0.0, None, 24.0, 8), share(0.0, None, 0.0, 0)], [0.125, 1.0]);
+        assert_eq!(share(0.0, None, 40.0, 0), 0.5, "else no machine would ever be rented for it");
     }
 }

@@ -41,10 +41,8 @@ pub const DRAIN_KNOWN_MS: u64 = 2_000;
 pub(crate) struct RawState {
     pub(crate) now_ms: u64,
     pub(crate) flows: Vec<Flow>,
-    /// Class of the new jobs of an endpoint, by `<tenant>/<name>`.
-    pub(crate) classes: BTreeMap<String, u32>,
-    /// Number of new jobs that one process runs at once, if more than one.
-    pub(crate) at_once: BTreeMap<String, u32>,
+    /// New jobs of the deployed endpoints, by `<tenant>/<name>`.
+    pub(crate) new_jobs: BTreeMap<String, NewJobs>,
     pub(crate) demands: BTreeMap<u32, Requirements>,
     pub(crate) workers: Vec<WorkerRecord>,
     pub(crate) machines: BTreeMap<String, MachineRecord>,
@@ -56,6 +54,16 @@ pub(crate) struct RawState {
     pub(crate) busy_ms: BTreeMap<String, u64>,
     /// Current pause, if any.
     pub(crate) pause: Option<Pause>,
+}
+
+/// Properties of the new jobs of an endpoint, from its current version.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct NewJobs {
+    pub(crate) class: u32,
+    /// See [`Endpoint::at_once`].
+    pub(crate) at_once: u32,
+    /// See [`Endpoint::vram_fraction`].
+    pub(crate) vram_fraction: Option<f64>,
 }
 
 /// A time in which heartbeats may be missing for a reason other than the worker: the gateway or Redis was down, or
@@ -208,7 +216,8 @@ pub(crate) fn unread(seen: &RawState) -> Vec<&str> {
 
 fn endpoint(seen: &RawState, flow: &Flow) -> Endpoint {
     let name = format!("{}/{}", flow.tenant, flow.endpoint);
-    let class = class_of(flow, seen.classes.get(&name).copied());
+    let new = seen.new_jobs.get(&name);
+    let class = class_of(flow, new.map(|new| new.class));
     let (demands, gib) = parts_of(class);
     let mut work = [Work::default(); 3];
     let mut may_start = flow.may_start.unwrap_or(u64::MAX);
@@ -227,14 +236,14 @@ fn endpoint(seen: &RawState, flow: &Flow) -> Endpoint {
             }
         }
     }
-    let at_once = seen.at_once.get(&name).copied().unwrap_or(1);
     Endpoint {
         name: name.into(),
         vram: Mib::from_gib(f64::from(gib)),
         demands: seen.demands.get(&demands).cloned().unwrap_or_default(),
         work,
         running: flow.running,
-        at_once,
+        at_once: new.map_or(1, |new| new.at_once),
+        vram_fraction: new.and_then(|new| new.vram_fraction),
         runs: flow.runs.iter().map(runs).collect(),
     }
 }

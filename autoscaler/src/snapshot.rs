@@ -73,6 +73,9 @@ pub struct Group {
     pub jobs_per_s: f64,
     /// Duration of a run on a machine of speed 1, seconds.
     pub run_s: f64,
+    /// Runs that share a process, and so its slot, weighted by demand. Snapshots of earlier releases have none: 1.
+    #[serde(default = "alone")]
+    pub at_once: f64,
     /// Factor by which the group's endpoints ran faster on a kind of GPU than its speed predicts, weighted by demand.
     /// Factors near 1 are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -84,6 +87,10 @@ pub struct Group {
     pub hour_factor: f64,
     /// Usage by number of machines, starting at one.
     pub levels: Vec<Level>,
+}
+
+const fn alone() -> f64 {
+    1.0
 }
 
 /// Requirements of an endpoint.

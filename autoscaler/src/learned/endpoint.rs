@@ -24,8 +24,8 @@ pub(super) struct Memory {
     pub(super) name: Name,
     /// Duration of a run on a machine of speed 1, seconds.
     run_s: Mean,
-    /// Runs that share the slot of their process.
-    at_once: f64,
+    /// Jobs that share a process, and so its part of a machine.
+    pub(super) at_once: f64,
     /// Ended runs and their total duration, by kind of GPU.
     runs: BTreeMap<Name, (u64, f64)>,
     /// Duration of a run in seconds, by kind of GPU.
@@ -61,9 +61,9 @@ impl Memory {
         }
     }
 
-    /// Slot time of a job on a machine of speed 1, seconds, assuming that enough jobs wait to share the slot.
+    /// Duration of a run on a machine of speed 1, seconds. While it lasts, `at_once - 1` others run in its process.
     pub(super) fn run_s(&self) -> f64 {
-        self.run_s.get() / self.at_once
+        self.run_s.get()
     }
 
     /// Learns from an observation, this many seconds after the previous one.
@@ -170,6 +170,7 @@ mod tests {
             work: [Work::default(); 3],
             running: 0,
             at_once: 1,
+            vram_fraction: None,
             runs: vec![runs("A", 20.0), runs("B", seconds)],
         };
         let mut memory = Memory::new("e".into(), 10.0);

@@ -10,14 +10,12 @@ use super::machines::Machines;
 use super::means::Mean;
 use super::steer::Steer;
 use crate::name::Name;
-use crate::observation::{Endpoint, Observation, Offer, Phase};
+use crate::observation::{Endpoint, Machine, Observation, Offer, Phase};
 use crate::policy::Policy;
 use crate::snapshot::{Group, Learned, Needs};
 
 /// Maximum number of starts that the mean loading time is based on.
 const STARTS_MAX: f64 = 200.0;
-/// Minimum number of jobs that a worker runs at once by default.
-const SLOTS_MIN: f64 = 2.0;
 /// Arrivals from which an endpoint has recent demand.
 const LATELY_MIN: f64 = 0.01;
 /// Index of the standard priority.
@@ -44,7 +42,7 @@ pub struct Observer {
     interactive: Steer,
     deferrable: Steer,
     swaps: Mean,
-    loaded: (u64, f64),
+    loaded: (f64, f64),
 }
 
 impl Observer {
@@ -63,7 +61,7 @@ impl Observer {
             interactive: Steer::default(),
             deferrable: Steer::default(),
             swaps: Mean::default(),
-            loaded: (0, 0.0),
+            loaded: (0.0, 0.0),
         }
     }
 
@@ -172,14 +170,16 @@ impl Observer {
         self.deferrable.note(late, started, policy.deferred_late_share, policy.deferred_late_gain, (-1.0, 2.5));
     }
 
-    /// Learns the loading time per run on machines that have everything on their disks. First loads do not count.
+    /// Learns the loading time per turn of a process on machines that have everything on their disks. First loads do
+    /// not count. A turn runs as many jobs as the process runs at once.
     fn swap(&mut self, seen: &Observation) {
-        let (mut started, mut loaded_s) = (0, 0.0);
+        let (mut started, mut loaded_s) = (0.0, 0.0);
         for endpoint in &seen.endpoints {
-            started += endpoint.work.iter().map(|work| work.started).sum::<u64>();
+            let jobs = endpoint.work.iter().map(|work| work.started).sum::<u64>();
+            started += jobs as f64 / f64::from(endpoint.at_once.max(1));
             loaded_s += endpoint.runs.iter().map(|runs| runs.disk_load_s).sum::<f64>();
         }
-        let new = started.saturating_sub(self.loaded.0) as f64;
+        let new = started - self.loaded.0;
         if new > 0.0 {
             self.swaps.note((loaded_s - self.loaded.1).max(0.0) / new, new, STARTS_MAX);
         }
@@ -222,7 +222,7 @@ impl Pace {
         let count = on().count();
         if let (Some(first), true) = (on().next(), count > 0) {
             let speed = on().map(|it| speed_of(&it.kind)).sum::<f64>() / count as f64;
-            let helps_s = |it: &crate::observation::Machine| {
+            let helps_s = |it: &Machine| {
                 let age_s = seen.at_s - it.since_s;
                 match it.phase {
                     Phase::Booting => boot_s - (boot_of(&it.kind) - age_s).clamp(boot_s * 0.1, boot_s),
@@ -236,16 +236,6 @@ impl Pace {
         let (speed, vram, slots) =
             best.map_or((1.0, Mib::ZERO, 1), |best| (speed_of(&best.kind), best.vram, best.slots));
         Self { speed, vram, slots, boot_s, could_s: 0.0 }
-    }
-
-    /// Fraction of a machine that a job of an endpoint takes.
-    fn share(&self, endpoint: &Endpoint) -> f64 {
-        match self.slots {
-            0 if self.vram > Mib::ZERO && endpoint.vram > Mib::ZERO => (endpoint.vram.gib() / self.vram.gib()).min(1.0),
-            0 if self.vram > Mib::ZERO => 1.0 / SLOTS_MIN,
-            0 => 1.0,
-            slots => 1.0 / f64::from(slots),
-        }
     }
 }
 
@@ -266,7 +256,7 @@ impl Reading<'_> {
         let now_s = self.seen.at_s;
         group.working_set = Mib::ZERO;
         let mut work = Work { boot_s: self.pace.boot_s, could_s: self.pace.could_s, ..Work::default() };
-        let (mut runs, mut runs_s) = (0.0, 0.0);
+        let (mut runs, mut runs_s, mut slots_s) = (0.0, 0.0, 0.0);
         let mut running_s = 0.0;
         let mut due: Vec<Due> = Vec::new();
         for place in self.members {
@@ -276,8 +266,9 @@ impl Reading<'_> {
             if memory.lately.0 + memory.lately.1 > LATELY_MIN {
                 group.working_set += endpoint.vram;
             }
+            // A turn of the process lasts as long as one run, whatever number of jobs share it.
             let alone_s = memory.run_s() / self.pace.speed + self.swap_s;
-            let share = self.pace.share(endpoint);
+            let share = endpoint.share(self.pace.vram, self.pace.slots) / memory.at_once;
             work.came += new.interactive as f64;
             let (lately, deferred) = memory.lately;
             work.lately.0 += lately;
@@ -285,11 +276,13 @@ impl Reading<'_> {
             work.lately.2 += lately * alone_s;
             runs += lately + deferred;
             runs_s += (lately + deferred) * memory.run_s();
+            slots_s += (lately + deferred) * memory.run_s() / memory.at_once;
             work.backlog_s += interactive.waiting as f64 * alone_s * share;
             running_s += endpoint.running as f64 * alone_s * share * LEFT_OF_RUN;
             work.waiting.0 += interactive.waiting;
             work.waiting.1 += standard.waiting + batch.waiting;
             let targets_s = [(1, self.policy.standard_target_s), (2, self.policy.batch_target_s)];
+            let mut spare = self.spare(endpoint, group);
             for (n, target_s) in targets_s.into_iter().filter(|(n, _)| endpoint.work[*n].waiting > 0) {
                 // Only batch work is deferred; a standard job starts a machine at once.
                 let lead_s =
@@ -298,7 +291,9 @@ impl Reading<'_> {
                     let left_s = at_s + target_s - lead_s - now_s;
                     let jobs = jobs as f64;
                     if left_s < 0.0 {
-                        work.urgent += jobs * share * alone_s / (self.margin_s * OF_MARGIN + alone_s);
+                        let beyond = (jobs - spare).max(0.0);
+                        spare -= jobs - beyond;
+                        work.urgent += beyond * share * alone_s / (self.margin_s * OF_MARGIN + alone_s);
                     }
                     due.push(Due { left_s, jobs, machine_s: jobs * alone_s * share, alone_s: jobs * alone_s });
                 }
@@ -307,7 +302,24 @@ impl Reading<'_> {
         group.faster = self.faster();
         work.deferred = machines_until(&mut due, running_s);
         group.run_s = if runs > LATELY_MIN { runs_s / runs } else { self.policy.run_prior_s };
+        group.at_once = if slots_s > 0.0 { runs_s / slots_s } else { 1.0 };
         work
+    }
+
+    /// Waiting jobs of an endpoint that processes on ready machines will take without another machine: a process that
+    /// is being loaded has taken one of them so far. 0 where a process takes one job, because each is leased at once.
+    fn spare(&self, endpoint: &Endpoint, group: &Group) -> f64 {
+        if endpoint.at_once <= 1 {
+            return 0.0;
+        }
+        let is_for_it = |machine: &&Machine| {
+            let takes_it = machine.running == 0 || machine.resident.is_empty();
+            machine.phase == Phase::Ready
+                && group.needs.are_met_by(machine)
+                && (takes_it || machine.resident.contains(&endpoint.name))
+        };
+        let processes = self.seen.machines.iter().filter(is_for_it).count() as f64;
+        (processes * f64::from(endpoint.at_once) - endpoint.running as f64).max(0.0)
     }
 
     /// Factor by which these endpoints ran faster than predicted, by kind of GPU.
@@ -351,24 +363,6 @@ fn machines_until(due: &mut [Due], running_s: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_job_without_a_card_takes_a_part_of_a_machine() {
-        let pace = Pace { speed: 1.0, vram: Mib::from_gib(40.0), slots: 0, boot_s: 100.0, could_s: 0.0 };
-        let share = |vram_gib: f64| {
-            pace.share(&Endpoint {
-                name: Name::default(),
-                vram: Mib::from_gib(vram_gib),
-                demands: Default::default(),
-                work: Default::default(),
-                running: 0,
-                at_once: 1,
-                runs: Vec::new(),
-            })
-        };
-        assert!((share(10.0) - 0.25).abs() < 1e-9);
-        assert!((share(0.0) - 0.5).abs() < 1e-9, "else no machine would ever be rented for it");
-    }
 
     #[test]
     fn deferrable_work_is_spread_until_it_is_due() {

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::live::pause::Pauses;
 use crate::observation::Offer;
-use crate::observe::{self, RawState};
+use crate::observe::{self, NewJobs, RawState};
 use crate::provider::{Provider, ProviderError, Rental, in_time};
 use crate::providers::Providers;
 
@@ -29,8 +29,8 @@ const BARE_MS: u64 = 900_000;
 /// Cache TTL of the credit at a provider.
 const CREDIT_FOR: Duration = Duration::from_secs(60);
 
-/// Cache TTL of the class of an endpoint's current version.
-const CLASS_FOR: Duration = Duration::from_secs(30);
+/// Cache TTL of the properties of an endpoint's current version.
+const NEW_JOBS_FOR: Duration = Duration::from_secs(30);
 
 /// Failure to read the state from Redis.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +45,7 @@ pub(crate) enum RedisUnreachable {
 pub(crate) struct Collector {
     queue: Shards,
     registry: Registry,
-    classes: HashMap<String, ((u32, u32), Instant)>,
+    new_jobs: HashMap<String, (NewJobs, Instant)>,
     busy_ms: BTreeMap<String, u64>,
     pauses: Pauses,
     asker: Asker,
@@ -73,7 +73,7 @@ impl Collector {
     pub(crate) fn new(queue: Shards, min_credit: UsdMicros) -> Self {
         let registry = queue.registry();
         let asker = Asker::new(min_credit);
-        Self { queue, registry, classes: HashMap::new(), busy_ms: BTreeMap::new(), pauses: Pauses::default(), asker }
+        Self { queue, registry, new_jobs: HashMap::new(), busy_ms: BTreeMap::new(), pauses: Pauses::default(), asker }
     }
 
     /// Marks the time until the next poll as a pause, in which silence of workers does not count.
@@ -110,50 +110,49 @@ impl Collector {
             ..RawState::default()
         };
         self.pauses.note(&mut seen);
-        self.learn_classes(&mut seen).await?;
+        self.learn_new_jobs(&mut seen).await?;
         let answers = self.asker.ask(providers, &seen).await;
         Ok(self.asker.poll(seen, answers))
     }
 
-    /// Reads the classes of the new jobs of all endpoints.
-    async fn learn_classes(&mut self, seen: &mut RawState) -> Result<(), RedisUnreachable> {
+    /// Reads the properties of the new jobs of all endpoints.
+    async fn learn_new_jobs(&mut self, seen: &mut RawState) -> Result<(), RedisUnreachable> {
         let now = Instant::now();
         for flow in &seen.flows {
             let name = format!("{}/{}", flow.tenant, flow.endpoint);
-            let new = match self.classes.get(&name) {
-                Some((new, since)) if now.duration_since(*since) < CLASS_FOR => Some(*new),
+            let new = match self.new_jobs.get(&name) {
+                Some((new, since)) if now.duration_since(*since) < NEW_JOBS_FOR => Some(*new),
                 _ => {
-                    let asked = class_of_new(&self.registry, &seen.demands, &flow.tenant, &flow.endpoint);
+                    let asked = new_jobs(&self.registry, &seen.demands, &flow.tenant, &flow.endpoint);
                     let new = timeout(REDIS_LIMIT, asked).await.map_err(|_| RedisUnreachable::Late)??;
                     if let Some(new) = new {
-                        self.classes.insert(name.clone(), (new, now));
+                        self.new_jobs.insert(name.clone(), (new, now));
                     }
                     new
                 }
             };
-            if let Some((class, at_once)) = new {
-                seen.at_once.insert(name.clone(), at_once);
-                seen.classes.insert(name, class);
+            if let Some(new) = new {
+                seen.new_jobs.insert(name, new);
             }
         }
         Ok(())
     }
 }
 
-/// Class of an endpoint's new jobs and the number that one process runs at once; `None` if the endpoint is not
-/// deployed.
-async fn class_of_new(
+/// Properties of an endpoint's new jobs; `None` if the endpoint is not deployed.
+async fn new_jobs(
     registry: &Registry,
     demands: &BTreeMap<u32, Requirements>,
     tenant: &str,
     name: &str,
-) -> Result<Option<(u32, u32)>, Error> {
+) -> Result<Option<NewJobs>, Error> {
     let Some(current) = registry.endpoint(tenant, name, None).await? else { return Ok(None) };
     let needs = registry.needs(tenant, name, current.version).await?;
     let gib = current.spec.vram_need(needs).class_gib();
     let number = demands.iter().find(|(_, demands)| **demands == current.spec.demands).map(|(number, _)| *number);
     let at_once = current.spec.max_concurrency.max(1).saturating_mul(current.spec.max_batch_size.max(1));
-    Ok(number.zip(gib).map(|(number, gib)| (class_of(number, gib), at_once)))
+    let vram_fraction = current.spec.vram_fraction;
+    Ok(number.zip(gib).map(|(number, gib)| NewJobs { class: class_of(number, gib), at_once, vram_fraction }))
 }
 
 /// Queries providers and caches results that change slowly.

@@ -43,8 +43,12 @@ fn seconds(seen: &Observation, policy: &Policy, endpoint: &Endpoint, priority: u
         Phase::Draining | Phase::Stopped | Phase::Lost => false,
     };
     let machines: Vec<&Machine> = seen.machines.iter().filter(works).collect();
-    let at_once: u32 = machines.iter().map(|machine| needs.at_once(machine.cards) * machine.slots.max(1)).sum();
-    if at_once == 0 {
+    let processes = |machine: &Machine| {
+        // A third of a machine three times is one machine.
+        (f64::from(needs.at_once(machine.cards)) / endpoint.share(machine.vram, machine.slots) + 1e-6).floor()
+    };
+    let at_once: f64 = machines.iter().map(|machine| processes(machine)).sum();
+    if at_once < 1.0 {
         return None;
     }
     // Jobs that these machines may lease before.
@@ -52,7 +56,7 @@ fn seconds(seen: &Observation, policy: &Policy, endpoint: &Endpoint, priority: u
     let work_s = seen.endpoints.iter().filter(shares).map(|other| work_s(other, priority, policy)).sum::<f64>();
     let boots = machines.iter().all(|machine| machine.phase != Phase::Ready);
     let boot_s = if boots { policy.boot_deadline_s / 10.0 } else { 0.0 };
-    Some(whole(boot_s + work_s / f64::from(at_once)))
+    Some(whole(boot_s + work_s / at_once))
 }
 
 /// Slot seconds of an endpoint's jobs of this and of higher priorities.

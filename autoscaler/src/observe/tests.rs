@@ -14,9 +14,10 @@ fn flow(may_start: Option<u64>, lanes: Vec<LaneFlow>) -> Flow {
 }
 
 fn of(flow: Flow) -> Endpoint {
-    let classes = [("acme/draw".to_owned(), 10)].into();
+    let new = NewJobs { class: 10, at_once: 64, vram_fraction: Some(0.9) };
+    let new_jobs = [("acme/draw".to_owned(), new)].into();
     let demands = [(0, Requirements::default()), (3, Requirements { gpus: 2, ..Requirements::default() })].into();
-    let seen = RawState { now_ms: NOW_MS, flows: vec![flow], classes, demands, ..RawState::default() };
+    let seen = RawState { now_ms: NOW_MS, flows: vec![flow], new_jobs, demands, ..RawState::default() };
     observation(&seen).endpoints.remove(0)
 }
 
@@ -40,6 +41,7 @@ fn the_largest_class_that_waits_decides_and_else_that_of_new_jobs() {
         Mib::from_gib(10.0),
         "nothing of the old one waits"
     );
+    assert_eq!((outgrown.at_once, outgrown.vram_fraction), (64, Some(0.9)));
 }
 
 fn worker(name: &str, running: u32, seen_ms: u64) -> WorkerRecord {

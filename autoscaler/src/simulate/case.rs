@@ -15,6 +15,8 @@ pub struct Settings {
     pub skip_s: f64,
     /// Maximum memory of the jobs that share a GPU, GB; `None`: one job at a time has a GPU.
     pub share_gb: Option<f64>,
+    /// Jobs that one loaded model runs at once; `None`: 1.
+    pub max_concurrency: Option<u32>,
 }
 
 /// A trace and the settings of its simulation.
@@ -53,7 +55,8 @@ impl Case {
     /// Rules of the simulation, with the settings of this case.
     #[must_use]
     pub fn rules(&self, rules: &Rules) -> Rules {
-        Rules { skip_s: self.settings.skip_s, share_gb: self.settings.share_gb, ..rules.clone() }
+        let Settings { skip_s, share_gb, max_concurrency, .. } = self.settings;
+        Rules { skip_s, share_gb, max_concurrency: max_concurrency.unwrap_or(1).max(1), ..rules.clone() }
     }
 
     /// The first endpoint that none of these kinds of machine can hold, and its memory, GB.

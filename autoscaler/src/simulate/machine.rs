@@ -6,7 +6,7 @@ use stokehold_queue::queue::{LeaseQuery, WarmLane, patience_ms};
 use stokehold_queue::vram::mib_of_gib;
 use stokehold_vram::{Idle, Ledger, Need, Reservation, Ticket};
 
-use super::rules::{cold_load_s, disk_load_s};
+use super::rules::{Rules, cold_load_s, disk_load_s};
 use crate::durations::millis;
 use crate::name::Name;
 use crate::observation::Phase;
@@ -20,8 +20,17 @@ struct Model {
     endpoint: usize,
     lane: String,
     load_ms: u64,
+    /// Time at which it is loaded.
+    ready_ms: u64,
     used_ms: u64,
-    is_busy: bool,
+    /// Jobs that it runs now.
+    running: u32,
+}
+
+impl Model {
+    fn is_idle(&self) -> bool {
+        self.running == 0
+    }
 }
 
 /// The way in which a model became ready for a job.
@@ -48,8 +57,10 @@ pub(super) struct Machine {
     pub(super) rented_ms: u64,
     pub(super) is_interruptible: bool,
     pub(super) usd_per_hour: f64,
-    /// Whether jobs run side by side.
+    /// Whether models run side by side.
     is_shared: bool,
+    /// Jobs that one model runs at once.
+    max_concurrency: u32,
     ledger: Ledger,
     models: Vec<Model>,
     on_disk: Vec<usize>,
@@ -69,7 +80,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(id: Name, kind: usize, vram_gb: f64, is_shared: bool, now_ms: u64) -> Self {
+    pub(super) fn new(id: Name, kind: usize, vram_gb: f64, rules: &Rules, now_ms: u64) -> Self {
         // A twentieth of a GPU is kept free, and the figures of traces are the memory that models may use.
         let vram_mib = (mib_of_gib(vram_gb) * 20).div_ceil(19);
         let gpu = Gpu { index: 0, vram_mib, ..Gpu::default() };
@@ -81,7 +92,8 @@ impl Machine {
             rented_ms: now_ms,
             is_interruptible: false,
             usd_per_hour: 0.0,
-            is_shared,
+            is_shared: rules.share_gb.is_some(),
+            max_concurrency: rules.max_concurrency,
             ledger: Ledger::new(&[gpu], false),
             models: Vec::new(),
             on_disk: Vec::new(),
@@ -116,31 +128,39 @@ impl Machine {
 
     /// Whether the GPU can take another job.
     pub(super) fn is_open(&self) -> bool {
-        self.phase == Phase::Ready && (self.is_shared || self.running.is_empty())
+        let has_room = |model: &Model| (1..self.max_concurrency).contains(&model.running);
+        self.phase == Phase::Ready && (self.is_shared || self.running.is_empty() || self.models.iter().any(has_room))
     }
 
     fn idle(&self, now_ms: u64) -> Vec<Idle> {
         let value = |model: &Model| model.load_ms as f64 / (1_000.0 + (now_ms - model.used_ms) as f64);
-        let idle = self.models.iter().filter(|model| !model.is_busy);
+        let idle = self.models.iter().filter(|model| model.is_idle());
         idle.map(|model| Idle { ticket: model.part.ticket, value: value(model) }).collect()
     }
 
     fn reach_gib(&self) -> u32 {
         let idle: Vec<Ticket> =
-            self.models.iter().filter(|model| !model.is_busy).map(|model| model.part.ticket).collect();
+            self.models.iter().filter(|model| model.is_idle()).map(|model| model.part.ticket).collect();
         self.ledger.reach(&idle).first().map_or(0, |card| card.reach_gib)
     }
 
     /// Lease request to the queue.
     pub(super) fn query(&self) -> LeaseQuery {
-        let loaded: Vec<&Model> = self.models.iter().filter(|model| !model.is_busy).collect();
-        let mut query = LeaseQuery::new(&*self.id, 1, Capability::usual(self.reach_gib()));
-        query.warm = loaded.iter().map(|model| WarmLane { place: model.lane.clone(), takes: 1 }).collect();
+        // Where one model runs at a time, the others wait until it has no jobs.
+        let is_alone = !self.is_shared && !self.running.is_empty();
+        let takes = |model: &Model| match model.running {
+            0 if is_alone => 0,
+            running => self.max_concurrency.saturating_sub(running),
+        };
+        let loaded: Vec<&Model> = self.models.iter().filter(|model| takes(model) > 0).collect();
+        let reach_gib = if is_alone { 0 } else { self.reach_gib() };
+        let mut query = LeaseQuery::new(&*self.id, 1, Capability::usual(reach_gib));
+        query.warm = loaded.iter().map(|model| WarmLane { place: model.lane.clone(), takes: takes(model) }).collect();
         // Models of the same endpoint are one lane, which takes as many jobs.
         query.warm.sort_by(|a, b| a.place.cmp(&b.place));
         query.warm.dedup_by(|next, first| {
             let is_same = next.place == first.place;
-            first.takes += u32::from(is_same);
+            first.takes += if is_same { next.takes } else { 0 };
             is_same
         });
         let cold_ms = loaded.iter().map(|model| model.load_ms).sum::<u64>() / (loaded.len() as u64).max(1);
@@ -151,13 +171,14 @@ impl Machine {
     /// Prepares a model for a job and assigns it. Returns its ticket, the way in which it became ready, and the time
     /// that this takes.
     pub(super) fn place(&mut self, wanted: &Wanted<'_>, now_ms: u64) -> (Ticket, Load, u64) {
-        let is_free = |model: &&mut Model| !model.is_busy && model.endpoint == wanted.endpoint;
+        let most = self.max_concurrency;
+        let is_free = |model: &&mut Model| model.running < most && model.endpoint == wanted.endpoint;
         self.running_gb += wanted.vram_gb;
         if let Some(model) = self.models.iter_mut().find(is_free) {
-            (model.is_busy, model.used_ms) = (true, now_ms);
+            (model.running, model.used_ms) = (model.running + 1, now_ms);
             let ticket = model.part.ticket;
             self.running.push(ticket);
-            return (ticket, Load::Resident, 0);
+            return (ticket, Load::Resident, model.ready_ms.saturating_sub(now_ms));
         }
         let need = Need::of_mib(mib_of_gib(wanted.vram_gb), 1);
         let part = self.ledger.reserve(&need, &CARD).unwrap_or_else(|| {
@@ -175,17 +196,27 @@ impl Machine {
         }
         let ticket = part.ticket;
         let (endpoint, lane) = (wanted.endpoint, wanted.lane.to_owned());
-        self.models.push(Model { part, endpoint, lane, load_ms: disk_ms, used_ms: now_ms, is_busy: true });
+        self.models.push(Model {
+            part,
+            endpoint,
+            lane,
+            load_ms: disk_ms,
+            ready_ms: now_ms + load_ms,
+            used_ms: now_ms,
+            running: 1,
+        });
         self.running.push(ticket);
         (ticket, load, load_ms)
     }
 
     /// Ends a job.
     pub(super) fn free(&mut self, ticket: Ticket, vram_gb: f64, now_ms: u64) {
-        self.running.retain(|running| *running != ticket);
+        if let Some(place) = self.running.iter().position(|running| *running == ticket) {
+            self.running.swap_remove(place);
+        }
         self.running_gb -= vram_gb;
         if let Some(model) = self.models.iter_mut().find(|model| model.part.ticket == ticket) {
-            (model.is_busy, model.used_ms) = (false, now_ms);
+            (model.running, model.used_ms) = (model.running.saturating_sub(1), now_ms);
         }
         if self.running.is_empty() {
             (self.idle_since_ms, self.running_gb) = (now_ms, 0.0);

@@ -7,6 +7,8 @@ pub struct Rules {
     pub seed: u64,
     /// Maximum memory of the models whose jobs run side by side on a GPU, GB. `None`: one job runs at a time.
     pub share_gb: Option<f64>,
+    /// Jobs that one loaded model runs at once, at least 1.
+    pub max_concurrency: u32,
     /// Length of the initial part of the trace that wait figures exclude.
     pub skip_s: f64,
     /// Whether a machine is paid for while it boots.
@@ -32,6 +34,7 @@ impl Default for Rules {
         Self {
             seed: 1,
             share_gb: None,
+            max_concurrency: 1,
             skip_s: 0.0,
             boot_is_billed: true,
             tick_s: 2.0,
@@ -46,6 +49,11 @@ impl Default for Rules {
 }
 
 impl Rules {
+    /// Fraction of a machine that a job takes whose model needs this much memory.
+    pub(super) fn share(&self, vram_gb: f64) -> f64 {
+        self.share_gb.map_or(1.0, |share_gb| vram_gb / share_gb) / f64::from(self.max_concurrency)
+    }
+
     /// Parses the price and the losses per hour of interruptible machines, e.g. `0.7,0.3`.
     #[must_use]
     pub fn parse_interruptible(text: &str) -> Option<(f64, f64)> {

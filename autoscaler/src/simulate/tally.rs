@@ -36,7 +36,7 @@ const HOUR_S: f64 = 3_600.0;
 
 impl Tally {
     pub(super) fn arrived(&mut self, job: &Job, rules: &Rules) {
-        self.bucket.work_s += job.service_s * rules.share_gb.map_or(1.0, |share_gb| job.vram_gb / share_gb);
+        self.bucket.work_s += job.service_s * rules.share(job.vram_gb);
     }
 
     pub(super) fn started(&mut self, job: usize, wait_s: f64, load: Load) {

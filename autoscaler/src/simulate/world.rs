@@ -131,7 +131,8 @@ impl<'a> World<'a> {
             demands: Default::default(),
             work: [Work::default(); 3],
             running: 0,
-            at_once: 1,
+            at_once: rules.max_concurrency,
+            vram_fraction: None,
             runs: Vec::new(),
         });
         let seen = Observation { endpoints: endpoints.collect(), ..Observation::default() };
@@ -360,8 +361,7 @@ impl<'a> World<'a> {
         endpoint.running -= 1;
         let runs = runs_of(endpoint, &kind.name);
         (runs.ended, runs.run_s) = (runs.ended + 1, runs.run_s + run_s);
-        let share = self.rules.share_gb.map_or(1.0, |share_gb| vram_gb / share_gb);
-        self.tally.ended(job, request, run_s * share, self.rules);
+        self.tally.ended(job, request, run_s * self.rules.share(vram_gb), self.rules);
         self.left -= 1;
         if let Some(lease) = self.leases.remove(&job) {
             let result = RawValue::from_string("0".to_owned()).expect("it is JSON");

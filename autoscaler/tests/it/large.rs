@@ -53,6 +53,7 @@ fn endpoint(number: usize) -> Endpoint {
         work: [waiting; 3],
         running: 1,
         at_once: 1,
+        vram_fraction: None,
         runs: Vec::new(),
     }
 }

@@ -139,6 +139,7 @@ impl Draw {
             running: self.random.random_range(0..9),
             jobs_per_s: self.within(0.0, 2.0),
             run_s: self.about(0.5, 600.0),
+            at_once: 1.0,
             working_set: Mib::from_gib(self.within(0.0, 200.0)),
             hour_factor: self.within(0.2, 3.0),
             levels: (0..levels).map(|_| self.level()).collect(),

@@ -8,6 +8,7 @@ mod kubernetes;
 mod large;
 mod made_up;
 mod placement;
+mod prompts;
 mod properties;
 mod scale;
 mod vast;

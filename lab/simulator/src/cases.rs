@@ -37,7 +37,7 @@ pub fn of_folder(folder: &Path) -> std::io::Result<(Vec<Case>, Vec<trace::Error>
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let share_gb = name.starts_with("task").then_some(24.0);
         let skip_s = if name.starts_with("llm") { 600.0 } else { 0.0 };
-        let case = match Case::read(&path, Settings { fold_s: None, skip_s, share_gb }) {
+        let case = match Case::read(&path, Settings { fold_s: None, skip_s, share_gb, ..Settings::default() }) {
             Ok(case) => case,
             Err(error) => {
                 errors.push(error);

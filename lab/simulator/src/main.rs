@@ -157,6 +157,7 @@ fn case(args: &Args) -> Result<Case> {
         fold_s: args.fold.or(settings.fold_s),
         skip_s: args.skip.unwrap_or(settings.skip_s),
         share_gb: args.share_gb.or(settings.share_gb),
+        ..settings
     };
     if let Some(path) = &args.trace {
         return Ok(Case::read(path, given(Settings::default()))?);

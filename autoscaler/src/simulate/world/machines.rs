@@ -176,7 +176,7 @@ impl World<'_> {
         self.rented += 1;
         let id = Name::from(format!("m{number:05}"));
         let room_gb = self.room_gb(kind);
-        let mut machine = Machine::new(id, kind, room_gb, self.rules.share_gb.is_some(), self.now_ms);
+        let mut machine = Machine::new(id, kind, room_gb, self.rules, self.now_ms);
         (machine.is_interruptible, machine.usd_per_hour) =
             (is_interruptible, self.usd_per_hour(kind, is_interruptible));
         self.machines.insert(number, machine);

@@ -14,6 +14,7 @@ pub(super) fn seen(at_s: f64, waiting: u64, running: u64, machines: Vec<Machine>
         work: [work, Work::default(), Work::default()],
         running,
         at_once: 1,
+        vram_fraction: None,
         runs: vec![Runs { kind: "card".into(), ended: 10, run_s: 100.0, ..Runs::default() }],
     };
     let offers = vec![
