@@ -21,7 +21,8 @@ use crate::{Global, duration, output};
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke simulate --trace day.csv --plot day.svg
-  stoke simulate --trace week.csv --fold 24h --skip 1h --set late_share=0.05")]
+  stoke simulate --trace week.csv --fold 24h --skip 1h --set late_share=0.05
+  stoke simulate --trace prompts.csv --max-concurrency 64 --steps")]
 pub(crate) struct SimulateArgs {
     /// Trace of jobs: a CSV file, optionally gzipped, with the columns arrival_s,endpoint,service_s,vram_gb,priority
     #[arg(long, value_name = "FILE")]
@@ -46,6 +47,9 @@ pub(crate) struct SimulateArgs {
     /// time]
     #[arg(long, value_name = "GB")]
     share_gb: Option<f64>,
+    /// Number of jobs that each loaded model runs at once, as an endpoint's max_concurrency [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    max_concurrency: Option<u32>,
     /// Also offer interruptible machines, at this fraction of the price and with this many losses per hour, e.g.
     /// 0.7,0.3
     #[arg(long, value_name = "PRICE,LOSSES")]
@@ -112,7 +116,12 @@ fn case(args: &SimulateArgs) -> Result<Case> {
     if args.skip.is_some_and(|skip_s| !(skip_s.is_finite() && skip_s >= 0.0)) {
         usage!("--skip must be a number of seconds, 0 or more");
     }
-    let settings = Settings { fold_s: args.fold, skip_s: args.skip.unwrap_or(0.0), share_gb: args.share_gb };
+    let settings = Settings {
+        fold_s: args.fold,
+        skip_s: args.skip.unwrap_or(0.0),
+        share_gb: args.share_gb,
+        max_concurrency: args.max_concurrency,
+    };
     Ok(Case::read(&args.trace, settings)?)
 }
 
