@@ -82,3 +82,26 @@ async fn machines_are_rented_to_fit_are_given_back_and_cost_what_the_provider_ch
     }
     assert!(!offers.is_empty());
 }
+
+/// 320 prompts, of which an engine runs 64 at once. Until a run has ended, one is assumed to take 15 s, so all of them
+/// are 320 x 15 s / 64 = 75 s of a machine. Standard jobs start at once: 75 / 15 = 5 machines, less the tenth of one
+/// that is left to chance, rounded up. One by one they would need 320, i.e. all 12 that are allowed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_of_an_engine_rents_the_machines_that_can_run_it_at_once() {
+    let (stack, dir) = api::stack(&["--fake-vast", "--workers", "0..12"]);
+    let api = Api::of(&stack);
+    let slow = std::fs::read_to_string(api::handler("slow.py")).unwrap();
+    let path = dir.path().join("chat.py");
+    std::fs::write(&path, slow.replace("\"slow\"", "\"chat\", vram_gib=6, max_concurrency=64")).unwrap();
+    let _ = stack.stoke_ok(&["deploy", &path.to_string_lossy()]);
+    let ids = api.submit_many("chat", (0..320).map(|n| json!({"n": n, "seconds": 2.0}))).await;
+    for id in &ids {
+        let job = api.ended(id).await;
+        assert_eq!(job["state"], "succeeded", "{job}\n{}", stack.log_tail());
+    }
+    let history = history::read(&dir.path().join("autoscaler.jsonl")).unwrap();
+    let steps = || history.rounds.iter().flat_map(|round| &round.plan.steps);
+    let rents: Vec<String> =
+        steps().filter(|step| matches!(step.action, Action::Rent { .. })).map(ToString::to_string).collect();
+    assert_eq!(rents.len(), 5, "{rents:#?}");
+}
