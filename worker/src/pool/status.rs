@@ -106,9 +106,13 @@ impl Pool {
         })
     }
 
-    /// Measured needs of loaded models that exceed those known to the gateway. Records them here too.
+    /// Measured needs of loaded models that exceed those known to the gateway. Records them here too. The need of a
+    /// model that takes a share of every GPU is computed and never measured.
     pub(crate) fn learn(&self) -> Vec<LearnedNeed> {
         let learn = |model: &Arc<Model>| {
+            if model.endpoint.spec.version.spec.vram_fraction.is_some() {
+                return None;
+            }
             let loaded = model.loaded.try_lock().ok()?;
             let loaded = loaded.as_ref()?;
             let (gpu, need_mib) = (self.gpu_of(&loaded.gpus)?, self.gpus.ledger().need_mib(loaded.ticket?)?);

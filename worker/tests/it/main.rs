@@ -12,6 +12,7 @@ mod duties;
 mod ends;
 mod environments;
 mod gateway;
+mod gpu_kinds;
 mod gpus;
 mod histories;
 mod kinds;
