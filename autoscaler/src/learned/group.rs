@@ -44,6 +44,8 @@ pub(super) struct Work {
     pub(super) lately: (f64, f64, f64),
     /// Machine seconds of the waiting interactive jobs.
     pub(super) backlog_s: f64,
+    /// Machines on which the waiting interactive jobs and those that run would all run at once.
+    pub(super) spread: f64,
     /// Machines that deferrable work needs: see [`Group`].
     pub(super) deferred: f64,
     pub(super) urgent: f64,
@@ -101,7 +103,9 @@ impl Memory {
         let load = self.jobs_per_s.0 * job_s;
         let left_s = (work.backlog_s + load * work.boot_s - work.could_s).max(0.0);
         group.interactive = curve;
-        group.burst = if is_quiet { 0.0 } else { (load + left_s / policy.drain_s - curve).max(0.0) };
+        // A backlog of long jobs needs no more machines than it and the jobs that come until then could use.
+        let most = (work.spread + self.jobs_per_s.0 * work.boot_s * share).max(load);
+        group.burst = if is_quiet { 0.0 } else { ((load + left_s / policy.drain_s).min(most) - curve).max(0.0) };
         group.steady = self.jobs_per_s.1 * job_s;
         group.jobs_per_s = self.jobs_per_s.0;
         (group.deferred, group.urgent) = (work.deferred, work.urgent);

@@ -278,6 +278,7 @@ impl Reading<'_> {
             runs_s += (lately + deferred) * memory.run_s();
             slots_s += (lately + deferred) * memory.run_s() / memory.at_once;
             work.backlog_s += interactive.waiting as f64 * alone_s * share;
+            work.spread += (interactive.waiting + endpoint.running) as f64 * share;
             running_s += endpoint.running as f64 * alone_s * share * LEFT_OF_RUN;
             work.waiting.0 += interactive.waiting;
             work.waiting.1 += standard.waiting + batch.waiting;
