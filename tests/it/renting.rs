@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stokehold_autoscaler::history;
-use stokehold_autoscaler::plan::Action;
+use stokehold_autoscaler::plan::{Action, Reason};
+use stokehold_autoscaler::{Observation, history};
 use stokehold_tests::stack::Stack;
 
 use crate::api::{self, Api};
@@ -83,25 +83,43 @@ async fn machines_are_rented_to_fit_are_given_back_and_cost_what_the_provider_ch
     assert!(!offers.is_empty());
 }
 
-/// 320 prompts, of which an engine runs 64 at once. Until a run has ended, one is assumed to take 15 s, so all of them
-/// are 320 x 15 s / 64 = 75 s of a machine. Standard jobs start at once: 75 / 15 = 5 machines, less the tenth of one
-/// that is left to chance, rounded up. One by one they would need 320, i.e. all 12 that are allowed.
+/// An engine that takes its GPU for itself, and runs 64 jobs at once.
+const CHAT: &str = "
+import asyncio
+
+from stokehold import endpoint
+
+
+@endpoint(name='chat', vram_gib=6, vram_fraction=0.9, max_concurrency=64)
+async def chat(n: int) -> int:
+    await asyncio.sleep(2)
+    return n
+";
+
+/// 320 prompts, of which an engine runs 64 at once, are five times 64, and standard jobs start at once: 5 GPUs, less
+/// the tenth of one that is left to chance, rounded up. One by one they would need 320, i.e. all 12 that are allowed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backlog_of_an_engine_rents_the_machines_that_can_run_it_at_once() {
+async fn a_backlog_of_an_engine_rents_the_gpus_that_can_run_it_at_once() {
     let (stack, dir) = api::stack(&["--fake-vast", "--workers", "0..12"]);
     let api = Api::of(&stack);
-    let slow = std::fs::read_to_string(api::handler("slow.py")).unwrap();
     let path = dir.path().join("chat.py");
-    std::fs::write(&path, slow.replace("\"slow\"", "\"chat\", vram_gib=6, max_concurrency=64")).unwrap();
+    std::fs::write(&path, CHAT).unwrap();
     let _ = stack.stoke_ok(&["deploy", &path.to_string_lossy()]);
-    let ids = api.submit_many("chat", (0..320).map(|n| json!({"n": n, "seconds": 2.0}))).await;
+    let ids = api.submit_many("chat", (0..320).map(|n| json!({"n": n}))).await;
     for id in &ids {
         let job = api.ended(id).await;
         assert_eq!(job["state"], "succeeded", "{job}\n{}", stack.log_tail());
     }
     let history = history::read(&dir.path().join("autoscaler.jsonl")).unwrap();
-    let steps = || history.rounds.iter().flat_map(|round| &round.plan.steps);
-    let rents: Vec<String> =
-        steps().filter(|step| matches!(step.action, Action::Rent { .. })).map(ToString::to_string).collect();
-    assert_eq!(rents.len(), 5, "{rents:#?}");
+    let work = |step: &stokehold_autoscaler::Step| match &step.reason {
+        Reason::Work(shortage) => Some(shortage.need),
+        _ => None,
+    };
+    let needs: BTreeSet<usize> =
+        history.rounds.iter().flat_map(|round| round.plan.steps.iter().filter_map(work)).collect();
+    assert_eq!(needs.last(), Some(&5), "{needs:?}");
+    let rented =
+        |seen: &Observation| (seen.machines.iter().map(|machine| machine.cards).sum::<u32>(), seen.machines.len());
+    let (gpus, machines) = history.rounds.iter().map(|round| rented(&round.seen)).max().unwrap();
+    assert!(gpus >= 5 && machines <= 5, "{gpus} GPUs in {machines} machines");
 }
