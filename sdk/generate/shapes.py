@@ -291,7 +291,7 @@ FOLDER = (
     _of_folder("kind", Type("words", words=("python", "cog", "runpod", "server", "command")), "What runs the jobs."),
     _of_folder("handler", Type("string"), "The handler in the folder, e.g. `main.py:Greet`, or a script of RunPod."),
     _of_folder("command", Type("list", item=Type("string")), "Program and arguments of a server or a command."),
-    _of_folder("server", Type("map", item=Type("any")), "`ready_path`, `path` and `port` of a server."),
+    _of_folder("server", Type("map", item=Type("any")), "`ready_path`, `path`, `port` and `busy` of a server."),
     _of_folder("requirements", Type("strings"), "The name of a requirements file, or a list of requirements."),
     _of_folder("input_schema", Type("string"), "The name of the JSON Schema file of the input."),
     _of_folder("output_schema", Type("string"), "The name of the JSON Schema file of the result."),

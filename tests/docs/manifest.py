@@ -81,7 +81,7 @@ def pages() -> dict[str, str]:
     head = ("Field", "Type", "Bounds", "Default", "Meaning")
     short = ("Field", "Type", "Default", "Meaning")
     runner = {one.name: one for one in document.object("Runner").fields}
-    server = [_row(runner[name]) for name in ("ready_path", "path", "port")]
+    server = [_row(runner[name]) for name in ("ready_path", "path", "port", "busy")]
     return {
         "stoke-toml.md": page(
             "# stoke.toml",

@@ -26,6 +26,7 @@ const RESERVED: [&str; 8] = [
 const WORDS_MAX: usize = 200;
 const WORD_BYTES_MAX: usize = 4_096;
 const PATH_BYTES_MAX: usize = 1_000;
+const METRIC_MAX: usize = 200;
 
 /// What a worker starts for an endpoint.
 #[derive(Default, Clone, Serialize, Deserialize, ToSchema)]
@@ -52,6 +53,11 @@ pub(crate) enum RunnerView {
         /// The port of a server whose port is fixed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
+        /// The metric in the server's `GET /metrics` that shows that it has no room for another job, and its limit,
+        /// e.g. `vllm:num_requests_waiting > 0` (`>` or `>=`). While it holds, the server is sent fewer jobs at once,
+        /// down to 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        busy: Option<String>,
     },
     /// A program that runs once per job with the input on standard input. It has no `entry`.
     Command {
@@ -88,16 +94,32 @@ pub(super) fn check(runner: &Runner, entry: &str) -> Result<(), Problem> {
             wrong("must be empty: a server or a command is started by its command")
         }
         Runner::Python | Runner::Cog | Runner::Runpod => Ok(()),
-        Runner::Server(Server { command, ready_path, path, port }) => {
+        Runner::Server(Server { command, ready_path, path, port, busy }) => {
             check_command(command)?;
             check_path("/runner/ready_path", ready_path)?;
             path.iter().try_for_each(|path| check_path("/runner/path", path))?;
             if *port == Some(0) {
                 return Err(Problem::field("/runner/port", "must be 1 to 65535"));
             }
-            Ok(())
+            busy.iter().try_for_each(|busy| check_busy(busy))
         }
         Runner::Command { command } => check_command(command),
+    }
+}
+
+/// Checks a metric and its limit, e.g. `vllm:num_requests_waiting > 0`.
+fn check_busy(busy: &str) -> Result<(), Problem> {
+    let is_name = |metric: &str| {
+        let is_sign = |sign: u8| sign.is_ascii_alphanumeric() || matches!(sign, b'_' | b':');
+        metric.len() <= METRIC_MAX && metric.bytes().all(is_sign) && !metric.starts_with(|c: char| c.is_ascii_digit())
+    };
+    let parts: Vec<&str> = busy.split_whitespace().collect();
+    match parts.as_slice() {
+        [metric, ">" | ">=", limit] if is_name(metric) && limit.parse().is_ok_and(f64::is_finite) => Ok(()),
+        _ => Err(Problem::field(
+            "/runner/busy",
+            "must be a metric of the server, > or >=, and a number, separated by spaces, e.g. vllm:num_requests_waiting > 0",
+        )),
     }
 }
 
@@ -107,8 +129,8 @@ impl From<RunnerView> for Runner {
             RunnerView::Python => Self::Python,
             RunnerView::Cog => Self::Cog,
             RunnerView::Runpod => Self::Runpod,
-            RunnerView::Server { command, ready_path, path, port } => {
-                Self::Server(Server { command, ready_path, path, port })
+            RunnerView::Server { command, ready_path, path, port, busy } => {
+                Self::Server(Server { command, ready_path, path, port, busy })
             }
             RunnerView::Command { command } => Self::Command { command },
         }
@@ -121,8 +143,8 @@ impl From<Runner> for RunnerView {
             Runner::Python => Self::Python,
             Runner::Cog => Self::Cog,
             Runner::Runpod => Self::Runpod,
-            Runner::Server(Server { command, ready_path, path, port }) => {
-                Self::Server { command, ready_path, path, port }
+            Runner::Server(Server { command, ready_path, path, port, busy }) => {
+                Self::Server { command, ready_path, path, port, busy }
             }
             Runner::Command { command } => Self::Command { command },
         }
@@ -198,5 +220,22 @@ fn check_path(field: &str, path: &str) -> Result<(), Problem> {
         Ok(())
     } else {
         Err(Problem::field(field, "must be a path such as /v1/models, in ASCII without spaces"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_busy;
+
+    #[test]
+    fn a_metric_and_its_limit_are_told_from_other_texts() {
+        for busy in ["vllm:num_requests_waiting > 0", "sglang:num_queue_reqs >= 2.5", "_x  >\t-1e3"] {
+            assert!(check_busy(busy).is_ok(), "{busy}");
+        }
+        for wrong in
+            ["", "waiting", "waiting>0", "waiting < 3", "waiting > many", "waiting > inf", "1st > 0", "a b > 1"]
+        {
+            assert!(check_busy(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -61,6 +61,8 @@ pub(crate) struct Server {
     path: Option<UrlPath>,
     #[serde(skip_serializing_if = "Option::is_none")]
     port: Option<Whole<1, 65_535>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    busy: Option<String>,
 }
 
 fn health() -> UrlPath {
@@ -69,7 +71,7 @@ fn health() -> UrlPath {
 
 impl Default for Server {
     fn default() -> Self {
-        Self { ready_path: health(), path: None, port: None }
+        Self { ready_path: health(), path: None, port: None, busy: None }
     }
 }
 
@@ -209,6 +211,7 @@ mod tests {
             HF_HUB_OFFLINE = "1"
             [server]
             path = "/v1/chat/completions"
+            busy = "vllm:num_requests_waiting > 0"
             "#,
         )
         .unwrap();
@@ -222,7 +225,7 @@ mod tests {
         );
         assert_eq!(
             manifest.runner(Kind::Server).unwrap(),
-            json!({"kind": "server", "command": ["vllm", "serve", "--port", "{port}"], "ready_path": "/health", "path": "/v1/chat/completions"})
+            json!({"kind": "server", "command": ["vllm", "serve", "--port", "{port}"], "ready_path": "/health", "path": "/v1/chat/completions", "busy": "vllm:num_requests_waiting > 0"})
         );
         assert_eq!(manifest.requirements, Some(Declared::Lines(vec!["vllm==0.9".to_owned()])));
         assert!(Manifest::parse("kind = \"command\"").unwrap().runner(Kind::Command).is_err());

@@ -265,6 +265,10 @@ pub struct Server {
     /// The port of a server whose port is fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
+    /// The metric that shows that the server has no room for another job, and its limit, e.g.
+    /// `vllm:num_requests_waiting > 0`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy: Option<String>,
 }
 
 impl Runner {

@@ -65,6 +65,11 @@ export interface EndpointRequirements {
 /** What a worker starts for an endpoint. */
 export interface EndpointRunner {
   kind: "python" | "cog" | "runpod" | "server" | "command";
+  /**
+   * The metric in the server's `GET /metrics` that shows that it has no room for another job, and its limit, e.g.
+   * `vllm:num_requests_waiting > 0` (`>` or `>=`). While it holds, the server is sent fewer jobs at once, down to 1.
+   */
+  busy?: string;
   /** The program and its arguments; `{port}` is replaced by the port to listen on, which is also in `PORT`. */
   command?: string[];
   /** The path that inputs are posted to. Without it, an input is `{"path": …, "body": …, "method": …}`. */

@@ -125,6 +125,8 @@ class EndpointRequirements:
 class EndpointRunner:
     """What a worker starts for an endpoint.
 
+    busy: The metric in the server's `GET /metrics` that shows that it has no room for another job, and its limit, e.g.
+        `vllm:num_requests_waiting > 0` (`>` or `>=`). While it holds, the server is sent fewer jobs at once, down to 1.
     command: The program and its arguments; `{port}` is replaced by the port to listen on, which is also in `PORT`.
     path: The path that inputs are posted to. Without it, an input is `{"path": …, "body": …, "method": …}`.
     port: The port of a server whose port is fixed.
@@ -132,6 +134,7 @@ class EndpointRunner:
     """
 
     kind: Literal["python", "cog", "runpod", "server", "command"]
+    busy: str | None = None
     command: tuple[str, ...] = ()
     path: str | None = None
     port: int | None = None
@@ -141,6 +144,7 @@ class EndpointRunner:
     def decode(cls, raw: Mapping[str, Any]) -> Self:
         return cls(
             kind=word(raw, "kind"),
+            busy=raw.get("busy"),
             command=tuple(raw.get("command") or ()),
             path=raw.get("path"),
             port=raw.get("port"),

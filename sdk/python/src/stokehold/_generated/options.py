@@ -176,7 +176,7 @@ class DeployOptions(TypedDict, total=False):
     kind: What runs the jobs.
     handler: The handler in the folder, e.g. `main.py:Greet`, or a script of RunPod.
     command: Program and arguments of a server or a command.
-    server: `ready_path`, `path` and `port` of a server.
+    server: `ready_path`, `path`, `port` and `busy` of a server.
     requirements: The name of a requirements file, or a list of requirements.
     input_schema: The name of the JSON Schema file of the input.
     output_schema: The name of the JSON Schema file of the result.
