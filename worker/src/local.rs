@@ -142,6 +142,7 @@ pub async fn run(job: LocalJob, messages: mpsc::UnboundedSender<JobMessage>) -> 
         weights: job.weights,
         visible: job.gpus.iter().map(u32::to_string).collect(),
         vram: None,
+        turns: None,
     };
     let runner = Runner::start(&launch, None, job.load_timeout).await.map_err(start_failure)?;
     let scratch = job.scratch.join("run");

@@ -3,6 +3,7 @@
 //! of one process share a slot.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -46,10 +47,18 @@ struct State {
     taken: usize,
     /// Number of these that no longer wait for a slot.
     passed: usize,
+    /// Maximum number of concurrent calls at present, if the process takes fewer than `max`.
+    limit: Option<usize>,
     waiting: VecDeque<oneshot::Sender<Turn>>,
     permits: Vec<OwnedSemaphorePermit>,
     /// Moving average of a run, or its share of a batched call, in seconds.
     run_s: f64,
+}
+
+impl fmt::Debug for Turns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turns").field("max", &self.max).field("batch", &self.batch).finish_non_exhaustive()
+    }
 }
 
 /// The right to send one run to the runner, until dropped.
@@ -120,7 +129,8 @@ impl Turns {
     /// Turns of a runner with `max` concurrent calls of up to `batch` runs each.
     pub(crate) fn new(max: u32, batch: u32, slots: Arc<Slots>) -> Arc<Self> {
         // Send nothing ahead until runs have proved to be short.
-        let state = State { taken: 0, passed: 0, waiting: VecDeque::new(), permits: Vec::new(), run_s: 1.0 };
+        let state =
+            State { taken: 0, passed: 0, limit: None, waiting: VecDeque::new(), permits: Vec::new(), run_s: 1.0 };
         let (max, batch) = (max.max(1) as usize, batch.max(1) as usize);
         Arc::new(Self { max, batch, slots, state: Mutex::new(state), given_back: Notify::new() })
     }
@@ -182,13 +192,36 @@ impl Turns {
         state.run_s = if state.run_s >= 1.0 { took } else { state.run_s * (1.0 - WEIGHT) + took * WEIGHT };
     }
 
-    /// Maximum number of runs, including those leased ahead.
+    /// Sets how many calls the process takes at once from now on; `None`: as many as its endpoint declares. Runs that
+    /// have begun continue.
+    pub(crate) fn limit(self: &Arc<Self>, calls: Option<u32>) {
+        let mut state = self.state.lock();
+        state.limit = calls.map(|calls| calls.max(1) as usize).filter(|calls| *calls < self.max);
+        let next = self.take_next(&mut state);
+        drop(state);
+        self.hand_out(next);
+    }
+
+    /// Maximum number of runs, including those leased ahead: none while the process takes fewer runs than its endpoint
+    /// declares, so that the others wait in the queue, where priorities count.
     pub(crate) fn capacity(&self) -> usize {
-        self.max * self.batch + ahead(self.state.lock().run_s, 1) as usize
+        let state = self.state.lock();
+        match state.limit {
+            Some(calls) => calls * self.batch,
+            None => self.max * self.batch + ahead(state.run_s, 1) as usize,
+        }
+    }
+
+    /// Number of runs that the process takes at once.
+    pub(crate) fn at_once(&self) -> usize {
+        self.state.lock().limit.unwrap_or(self.max) * self.batch
     }
 
     /// Number of turns available now.
     fn open(&self, state: &State) -> usize {
+        if let Some(calls) = state.limit {
+            return calls * self.batch;
+        }
         // Other models wait for a slot, and runs sent ahead would delay them.
         if self.slots.wanted.load(Ordering::Relaxed) > 0 {
             return self.max * self.batch;
@@ -203,17 +236,27 @@ impl Turns {
         state.taken -= 1;
         state.passed -= usize::from(passed);
         let spare = if state.permits.len() > Self::slots_of(state.taken) { state.permits.pop() } else { None };
+        let next = self.take_next(&mut state);
+        drop(state);
+        drop(spare);
+        self.given_back.notify_waiters();
+        self.hand_out(next);
+    }
+
+    /// Takes the turns that are available for those that wait longest.
+    fn take_next(&self, state: &mut State) -> Vec<oneshot::Sender<Turn>> {
         let mut next = Vec::new();
-        while state.taken < self.open(&state) {
+        while state.taken < self.open(state) {
             let Some(waiting) = state.waiting.pop_front() else { break };
             if !waiting.is_closed() {
                 state.taken += 1;
                 next.push(waiting);
             }
         }
-        drop(state);
-        drop(spare);
-        self.given_back.notify_waiters();
+        next
+    }
+
+    fn hand_out(self: &Arc<Self>, next: Vec<oneshot::Sender<Turn>>) {
         for waiting in next {
             // A cancelled waiter drops its turn, which gives it back.
             let _ = waiting.send(Turn { turns: Arc::clone(self), passed: false });
@@ -304,6 +347,29 @@ mod tests {
         assert_eq!(slots.free.available_permits(), 1);
         drop(taken);
         assert_eq!(slots.free.available_permits(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_process_that_is_full_takes_fewer_runs_until_it_has_room_again() {
+        let turns = Turns::new(64, 1, Slots::new(1));
+        turns.ran(Duration::from_micros(10));
+        let mut taken: Vec<Turn> = (0..4).map(|_| now(&turns).unwrap()).collect();
+        turns.limit(Some(3));
+        assert_eq!((turns.at_once(), turns.capacity()), (3, 3), "and nothing is leased ahead");
+        let mut fourth = Box::pin(turns.take());
+        let mut fifth = Box::pin(turns.take());
+        taken.pop();
+        assert!((&mut fourth).now_or_never().is_none(), "three run");
+        taken.pop();
+        let fourth = (&mut fourth).now_or_never().flatten().unwrap();
+        assert!((&mut fifth).now_or_never().is_none());
+        turns.limit(Some(4));
+        assert!(fifth.now_or_never().is_some(), "without the end of a run");
+        drop((fourth, taken));
+        turns.limit(Some(64));
+        assert!(turns.at_once() == 64 && turns.capacity() > 64, "as declared");
+        turns.limit(Some(0));
+        assert_eq!(turns.at_once(), 1);
     }
 
     #[tokio::test]

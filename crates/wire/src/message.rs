@@ -77,6 +77,12 @@ pub enum Report {
         /// Number of current runs.
         running: u32,
     },
+    /// The program takes fewer or more runs at once from now on: at least 1, at most `max_concurrency`. Sent by servers
+    /// whose own metrics show that they are full, and when they no longer are.
+    Capacity {
+        /// Number of concurrent runs.
+        runs: u32,
+    },
     /// Text a run wrote to `sys.stdout` or `sys.stderr`. Body: the text, UTF-8.
     Log {
         /// Number of the run; 0 if it belongs to none (import, `setup()`, a thread that the handler started).

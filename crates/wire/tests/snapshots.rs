@@ -40,6 +40,7 @@ fn reports() -> Vec<Report> {
         Report::Ready { load_ms: 1_200 },
         Report::Failed { error: error("setup_failed") },
         Report::Heartbeat { rss_bytes: 52_428_800, peak_rss_bytes: 104_857_600, running: 1 },
+        Report::Capacity { runs: 57 },
         Report::Log { run: 7, stream: Stream::Stderr },
         Report::Progress { run: 7, fraction: 0.5, message: "half way".into() },
         Report::Output { run: 7, index: 0 },
@@ -115,6 +116,7 @@ fn the_lists_above_are_whole() {
             Report::Ready { .. }
             | Report::Failed { .. }
             | Report::Heartbeat { .. }
+            | Report::Capacity { .. }
             | Report::Log { .. }
             | Report::Progress { .. }
             | Report::Output { .. }

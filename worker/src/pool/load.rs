@@ -37,7 +37,9 @@ impl Pool {
         let home = endpoint.folder.home().map_err(|error| infra(format!("cannot create scratch space: {error}")))?;
         let gpus = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.gpus.clone());
         let vram = self.vram_of(&gpus, reservation.as_ref());
-        let launch = Launch { vram, ..self.launch(endpoint, &mut fetched, &home, &gpus) };
+        model.turns.limit(None);
+        let turns = Some(Arc::clone(&model.turns));
+        let launch = Launch { vram, turns, ..self.launch(endpoint, &mut fetched, &home, &gpus) };
         let ticket = reservation.as_ref().map(|reservation| reservation.ticket);
         let alone = endpoint.has_whole_gpus() || model.alone.load(Ordering::SeqCst);
         let runner = self.start_runner(endpoint, &launch, &gpus, reservation).await?;
@@ -84,6 +86,7 @@ impl Pool {
             output_to: None,
             visible: self.gpus.names(gpus, self.sandbox.is_alone()),
             vram: None,
+            turns: None,
         }
     }
 

@@ -179,7 +179,7 @@ impl Model {
     /// Whether it can start one more job immediately.
     pub(super) fn is_free(&self) -> bool {
         let is_ready = !self.is_growing() && !self.is_loading() && self.is_loaded();
-        is_ready && self.users() < self.endpoint.at_once() && self.may_begin()
+        is_ready && self.users() < self.turns.at_once() && self.may_begin()
     }
 
     /// Whether its next batched call waits for more jobs.
@@ -228,7 +228,7 @@ impl Model {
 
     /// Whether a job that waits here should move to another model: this one cannot start it now, and another can.
     pub(crate) fn is_better_elsewhere(&self) -> bool {
-        let begins_here = self.users() <= self.endpoint.at_once() && !self.is_loading() && self.may_begin();
+        let begins_here = self.users() <= self.turns.at_once() && !self.is_loading() && self.may_begin();
         !begins_here && self.has_free_sibling()
     }
 

@@ -28,6 +28,7 @@ use super::tail::Tail;
 use super::{RunEnd, RunRequest, Runner, STOP_GRACE, StartError};
 use super::{fill, strays};
 use crate::mask::{Mask, Masked};
+use crate::turns::Turns;
 use run::Running;
 
 /// Longest silence of a runner. A healthy one sends a heartbeat every second, whatever its handler does.
@@ -136,6 +137,8 @@ struct Driver {
     batch: Batch,
     /// Set while the next batched call waits for more runs.
     is_gathering: Arc<AtomicBool>,
+    /// Turns of its runs, which the process can limit.
+    turns: Option<Arc<Turns>>,
     shared: Shared,
     /// Standard error outside any run.
     stderr: Tail,
@@ -172,6 +175,7 @@ impl Driver {
             max_concurrency: spec.max_concurrency.max(1) as usize,
             batch: Batch::new(spec.max_batch_size, spec.max_wait()),
             is_gathering,
+            turns: launch.turns.clone(),
             shared: Shared::new(Instant::now()),
             stderr: Tail::default(),
             printed: [mask.stream(), mask.stream()],

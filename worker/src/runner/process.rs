@@ -21,6 +21,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::streams::Streams;
 use crate::metrics;
 use crate::sandbox::{FsAccess, Sandbox};
+use crate::turns::Turns;
 
 /// File descriptor of the socket in the child: the first after the standard streams.
 const WIRE_FD: i32 = 3;
@@ -81,6 +82,8 @@ pub(crate) struct Launch {
     pub(crate) visible: Vec<String>,
     /// Memory that it may use on each of them; `None` on the CPU.
     pub(crate) vram: Option<Vram>,
+    /// Turns of its runs, which it can limit.
+    pub(crate) turns: Option<Arc<Turns>>,
 }
 
 /// Memory that a runner may use on each of its GPUs, in MiB.

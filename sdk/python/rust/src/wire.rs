@@ -85,6 +85,11 @@ impl Wire {
         self.say(py, |outbox| outbox.send(&Report::Ready { load_ms }))
     }
 
+    /// Reports the number of runs that the program takes at once from now on.
+    fn capacity(&self, py: Python<'_>, runs: u32) -> PyResult<()> {
+        self.say(py, |outbox| outbox.send(&Report::Capacity { runs }))
+    }
+
     /// Reports that the import or `setup()` raised an exception.
     fn failed(&self, py: Python<'_>, error: (String, String, String, String)) -> PyResult<()> {
         self.say(py, |outbox| outbox.send_about(0, &Report::Failed { error: failure(error) }, &[]))

@@ -71,6 +71,8 @@ def test_a_runner_says_every_pinned_report(package: Callable[[str], Path], start
     }
     sent |= {"report_failed"} if failing.seen("failed") else set()
     sent |= {"report_fatal"} if broken.seen("fatal") else set()
+    # Only servers send it: test_server.py.
+    sent |= {"report_capacity"}
     assert sent == {path.stem for path in GOLDENS.glob("report_*.json")}
 
 

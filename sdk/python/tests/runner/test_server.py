@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .peer import Gone, Peer
+from .peer import Gone, Peer, golden
 
 Serve = Callable[..., Peer]
 
@@ -29,6 +29,8 @@ class Answers(BaseHTTPRequestHandler):
         if self.path == "/health":
             Answers.looks += 1
             self.answer(200 if Answers.looks > 2 else 503, "application/json", b"{}")
+        elif self.path == "/metrics" and os.path.exists("metrics"):
+            self.answer(200, "text/plain; version=0.0.4", open("metrics", "rb").read())
         else:
             self.answer(200, "application/json", json.dumps({"got": self.path}).encode())
 
@@ -184,6 +186,21 @@ def test_what_it_refuses_is_refused_for_good_and_what_it_fails_at_is_not(server:
     ]:
         error = peer.run({"path": path, "body": 0}).header["error"]
         assert (error["code"], error["message"]) == (code, message)
+
+
+def test_its_metrics_bound_the_jobs_that_it_is_sent(server: Serve, tmp_path: Path) -> None:
+    metrics = tmp_path / "package" / "metrics"
+    metrics.parent.mkdir()
+    metrics.write_text('engine:waiting{model="a"} 0.0\nengine:waiting{model="b"} 2.0\n')
+    peer = server(16, busy="engine:waiting > 0")
+    assert peer.until(lambda report: report.type == "capacity").header == {**golden("report_capacity"), "runs": 1}
+    metrics.write_text('engine:waiting{model="a"} 0.0\n')
+    assert peer.until(lambda report: report.type == "capacity").header["runs"] == 2
+    # Without the metric the number goes on rising, and the log has the reason once.
+    metrics.write_text("engine:others 5\n")
+    assert peer.until(lambda report: report.type == "capacity" and report.header["runs"] >= 4)
+    logs = b"".join(report.body for report in peer.seen("log"))
+    assert logs.count(b"server.busy has no effect: /metrics has no metric engine:waiting") == 1
 
 
 def test_a_cancelled_job_hangs_up(server: Serve, tmp_path: Path) -> None:

@@ -57,6 +57,11 @@ impl Driver {
                 }
             }
             Report::Heartbeat { .. } => {}
+            Report::Capacity { runs } => {
+                if let Some(turns) = &self.turns {
+                    turns.limit(Some(runs));
+                }
+            }
             Report::Log { run, stream } => {
                 let stream = match stream {
                     Stream::Stdout => LogStream::Stdout,

@@ -58,6 +58,9 @@ class Handler:
                 "generator runs one job at a time"
             )
 
+    def begin(self, report: Callable[[int], None]) -> None:
+        """Called once when the handler is ready. `report` sets how many jobs at once the worker sends from now on."""
+
     def portable(self, value: Any) -> Any:
         """Converts a returned or yielded value to types that `Outputs` supports."""
         return value

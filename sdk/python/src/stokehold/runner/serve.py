@@ -53,6 +53,7 @@ def _serve(wire: Wire) -> int:
         )
         return 1
     wire.ready(int((time.monotonic() - started) * 1000))
+    prepared.begin(wire.capacity)
     try:
         if prepared.called.is_async:
             loop.run_until_complete(Concurrent(wire, prepared, load.max_concurrency).serve())

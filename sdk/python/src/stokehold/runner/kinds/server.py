@@ -8,6 +8,8 @@ import json
 import mimetypes
 import os
 import socket
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,12 +23,16 @@ from stokehold.runner.context import CURRENT
 from stokehold.runner.errors import BadOutput, Reject
 from stokehold.runner.handler import Handler, HandlerNotFound
 from stokehold.runner.kinds.child import Child
+from stokehold.runner.kinds.pressure import Condition, next_capacity
 from stokehold.runner.kinds.whole import Whole
 
 _LOOPBACK = "127.0.0.1"
 _POLL_S = 0.05
 _POLL_TIMEOUT_S = 5.0
 _ERROR_BYTES = 2_000
+_METRICS_PATH = "/metrics"
+_METRICS_BYTES_MAX = 16 << 20
+_METRICS_EVERY_S = 1.0
 # Not the fault of the request: it may succeed later.
 _PASSING = {408, 425, 429}
 _METHODS = ("POST", "GET", "PUT", "PATCH", "DELETE")
@@ -94,6 +100,7 @@ class Server(Handler):
     ready_path: returns 2xx when the server is ready.
     path: the path that inputs are posted to. Without it, an input is `{"path": ..., "body": ..., "method"?: ...}`.
     port: the port of a server whose port cannot be set.
+    busy: the metric of the server that shows that it has no room, and its limit. See `pressure.py`.
     """
 
     def __init__(self, settings: dict[str, Any], max_concurrency: int) -> None:
@@ -102,6 +109,9 @@ class Server(Handler):
         self._port: int = settings.get("port") or _free_port()
         self._threads = ThreadPoolExecutor(max_concurrency, thread_name_prefix="request")
         self._child: Child | None = None
+        self._most = max_concurrency
+        self._running = 0
+        self._closing = threading.Event()
 
     def start(self) -> None:
         command = [self._filled(part) for part in self._settings["command"]]
@@ -123,7 +133,41 @@ class Server(Handler):
                 part = part.replace(name, value)
         return part.replace("{port}", str(self._port))
 
+    def begin(self, report: Callable[[int], None]) -> None:
+        if self._settings.get("busy") is not None:
+            busy = Condition.parse(self._settings["busy"])
+            threading.Thread(target=self._watch_pressure, args=(busy, report), name="metrics", daemon=True).start()
+
+    def _watch_pressure(self, busy: Condition, report: Callable[[int], None]) -> None:
+        capacity, problem = self._most, ""
+        while not self._closing.wait(_METRICS_EVERY_S):
+            try:
+                is_busy = busy.holds(self._metrics())
+                new = "" if is_busy is not None else f"{_METRICS_PATH} has no metric {busy.metric}"
+            except (OSError, ValueError, http.client.HTTPException, ServerError) as error:
+                is_busy, new = None, f"{_METRICS_PATH} cannot be read: {error or type(error).__name__}"
+            if new and new != problem:
+                sys.stderr.write(f"stokehold: server.busy has no effect: {new}\n")
+            problem = new
+            # Without a reading, the number rises, so that a server is not left with few jobs.
+            after = next_capacity(capacity, self._running, is_busy is True, self._most)
+            if after != capacity:
+                capacity = after
+                report(capacity)
+
+    def _metrics(self) -> str:
+        connection = http.client.HTTPConnection(_LOOPBACK, self._port, timeout=_POLL_TIMEOUT_S)
+        try:
+            connection.request("GET", _METRICS_PATH)
+            response = connection.getresponse()
+            if response.status != http.client.OK:
+                raise ServerError(f"it returned {response.status} {response.reason}")
+            return response.read(_METRICS_BYTES_MAX).decode("utf-8", "replace")
+        finally:
+            connection.close()
+
     def close(self) -> None:
+        self._closing.set()
         if self._child is not None:
             self._child.stop()
 
@@ -145,6 +189,7 @@ class Server(Handler):
         forwarding = asyncio.get_running_loop().run_in_executor(
             self._threads, self._forward, connection, request, attempt
         )
+        self._running += 1
         try:
             return await asyncio.shield(forwarding)
         except asyncio.CancelledError:
@@ -153,6 +198,8 @@ class Server(Handler):
             with suppress(Exception):
                 await forwarding
             raise
+        finally:
+            self._running -= 1
 
     def _request(self, value: Any) -> Request:
         path = self._settings.get("path")
