@@ -15,7 +15,7 @@ use crate::error::{Code, Problem};
 /// Whether the official clients repeat a request. Without it they repeat 408, 409, 429 and 5xx twice.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// What a runner of kind `server` writes before the answer of an engine that refused a request.
+/// Start of the message of a runner of kind `server` whose engine refused a request: `_refusal` in its `server.py`.
 const REFUSAL: &str = "the server returned ";
 
 /// The client has closed its request: no status of HTTP, but the one that proxies log.
@@ -57,19 +57,21 @@ impl Error {
     /// No endpoint of the caller has this name.
     pub(super) fn no_model(model: &str, why: Option<&str>) -> Self {
         let why = why.unwrap_or("GET /openai/v1/models lists the models that you can use");
-        Self::new(StatusCode::NOT_FOUND, INVALID, format!("the model {model:?} does not exist: {why}"))
-            .param("model")
-            .code("model_not_found")
+        Self::model_not_found(format!("the model {model:?} does not exist: {why}"))
+    }
+
+    fn model_not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, INVALID, message).param("model").code("model_not_found")
     }
 
     /// The endpoint returned something else than its API promises, or the job failed. Repeating does not help.
     pub(super) fn failed(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, SERVER, message).final_one()
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, SERVER, message).without_retry()
     }
 
     /// The job did not end in time.
     pub(super) fn late(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::GATEWAY_TIMEOUT, SERVER, message).code("timeout").final_one()
+        Self::new(StatusCode::GATEWAY_TIMEOUT, SERVER, message).code("timeout").without_retry()
     }
 
     /// A replica is shutting down. Another one answers a repeat.
@@ -84,7 +86,7 @@ impl Error {
     pub(super) fn spent(message: impl Into<String>, retry_after_s: u32) -> Self {
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "insufficient_quota", message)
             .code("insufficient_quota")
-            .final_one();
+            .without_retry();
         error.retry_after_s = Some(retry_after_s);
         error
     }
@@ -94,7 +96,7 @@ impl Error {
         let error = match job.state {
             JobState::Cancelled => {
                 let status = StatusCode::from_u16(CLIENT_CLOSED).unwrap_or(StatusCode::BAD_REQUEST);
-                Self::new(status, INVALID, "the job was cancelled").code("cancelled").final_one()
+                Self::new(status, INVALID, "the job was cancelled").code("cancelled").without_retry()
             }
             JobState::Expired => {
                 let why = job.error.as_ref().map_or("it did not end in time", |error| &error.message);
@@ -110,7 +112,7 @@ impl Error {
         match code {
             ErrorCode::Rejected => {
                 Self { body: Box::new(rejection(message)), ..Self::new(StatusCode::BAD_REQUEST, INVALID, "") }
-                    .final_one()
+                    .without_retry()
             }
             ErrorCode::Timeout => Self::late(format!("the job failed: {message}")),
             _ => {
@@ -130,7 +132,7 @@ impl Error {
         self
     }
 
-    fn final_one(mut self) -> Self {
+    fn without_retry(mut self) -> Self {
         self.should_retry = Some(false);
         self
     }
@@ -155,11 +157,11 @@ fn rejection(message: &str) -> Body {
     let answer = answer.and_then(|(_, text)| serde_json::from_str::<Value>(text).ok());
     // vLLM and llama.cpp write `error`; older versions of vLLM write its members at the top.
     let error = answer.as_ref().map(|answer| answer.get("error").filter(|error| error.is_object()).unwrap_or(answer));
-    let Some((error, said)) = error.and_then(|error| Some((error, error.get("message")?.as_str()?))) else {
+    let Some((error, text)) = error.and_then(|error| Some((error, error.get("message")?.as_str()?))) else {
         return plain;
     };
     Body {
-        message: said.to_owned(),
+        message: text.to_owned(),
         kind: error.get("type").and_then(Value::as_str).unwrap_or(INVALID).to_owned(),
         param: error.get("param").cloned().unwrap_or_default(),
         code: error.get("code").cloned().unwrap_or_default(),
@@ -178,7 +180,7 @@ impl Error {
     fn of_problem(problem: &Problem) -> Self {
         let code = problem.code();
         let (kind, word) = match code {
-            Code::UnknownEndpoint | Code::UnknownVersion => return Self::no_model("", Some(problem.detail())),
+            Code::UnknownEndpoint | Code::UnknownVersion => return Self::model_not_found(problem.detail()),
             Code::Unauthorized => (INVALID, Some("invalid_api_key")),
             Code::Forbidden | Code::TenantDisabled => (INVALID, Some("insufficient_permissions")),
             Code::QuotaExceeded | Code::QueueFull | Code::RateLimited => {

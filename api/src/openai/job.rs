@@ -149,7 +149,7 @@ impl Open {
     }
 }
 
-/// The result's place, or the error of a job that has none.
+/// Returns the error of a job that has no result.
 pub(super) fn succeeded(job: &Job) -> Result<(), Error> {
     if job.state == JobState::Succeeded { Ok(()) } else { Err(Error::of_job(job)) }
 }

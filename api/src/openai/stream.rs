@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(next(&kept(1, 1, 3)).as_deref(), Some("2 3"));
         assert_eq!(next(&kept(1, 0, 3)).as_deref(), Some(""));
         assert_eq!(next(&kept(1, 4, 0)).as_deref(), Some(""), "the end of the attempt");
-        assert_eq!(next(&kept(1, 5, 0)), None, "the end tells that one is missing");
+        assert_eq!(next(&kept(1, 5, 0)), None, "the end shows that one is missing");
         assert_eq!(next(&kept(1, 7, 1)), None);
         assert_eq!(next(&kept(2, 0, 1)), None, "started again");
     }

@@ -100,7 +100,7 @@ def try_forge(line: str) -> None:
 
 
 def try_exchange(what: str) -> int:
-    """Swaps each folder of the endpoint's other runs for one in which a file's name is a link, until it is told to stop.
+    """Replaces each folder of the endpoint's other runs by one in which a file is a link, until `try_enough` runs.
 
     Returns the number of swaps.
     """
