@@ -45,15 +45,33 @@ def undefined(tree: ast.AST) -> Iterator[str]:
     yield from (f"{name} is not defined" for name in sorted(used - defined))
 
 
+def others(tree: ast.AST) -> Iterator[str]:
+    """The variables that hold an object of a class that the block imports from another package, e.g. `openai`."""
+    classes = {
+        name.asname or name.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module != "stokehold"
+        for name in node.names
+    }
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and classes & {*chain(node.value.func)[:1]}
+        ):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
 def missing(tree: ast.AST, client: stokehold.Client) -> Iterator[str]:
     """What the block imports from `stokehold`, or calls on a client, and does not exist."""
+    clients = CLIENTS - set(others(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "stokehold":
             yield from (f"stokehold has no {name.name}" for name in node.names if not hasattr(stokehold, name.name))
         elif isinstance(node, ast.Call):
             names = chain(node.func)
             found: object = client
-            for name in names[1:] if names[:1] and names[0] in CLIENTS else []:
+            for name in names[1:] if names[:1] and names[0] in clients else []:
                 if not hasattr(found, name):
                     yield f"{'.'.join(names)} does not exist"
                     break

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use stokehold_model_size::{Dtype, Format, Model as Config, Parameters, Shape, gguf, index_bytes};
-use stokehold_package::{Error as HubError, HubModel, WeightSource};
+use stokehold_package::{Error as HubError, HubModel, WeightSource, name_of};
 
 use super::ServeArgs;
 use super::engine::EngineName;
@@ -50,13 +50,9 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// The endpoint name for a model without one: its title in the letters that names may have.
+    /// The endpoint name for a model without one: from its title.
     pub(super) fn endpoint_name(&self) -> String {
-        let title = self.title.strip_suffix(".gguf").unwrap_or(&self.title).to_ascii_lowercase();
-        let letters: String =
-            title.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
-        let words: Vec<&str> = letters.split('-').filter(|word| !word.is_empty()).collect();
-        words.join("-").chars().take(63).collect::<String>().trim_end_matches('-').to_owned()
+        name_of(self.title.strip_suffix(".gguf").unwrap_or(&self.title))
     }
 }
 

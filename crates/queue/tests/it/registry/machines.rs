@@ -97,8 +97,11 @@ async fn an_instance_whose_record_cannot_be_read_hides_no_other() {
     assert_eq!(registry.autoscaler().await.unwrap(), Some(status.clone()));
     assert!(status.is_current(60_999) && !status.is_current(61_000));
 
-    server.ask::<u32>(&["HSET", "{stoke:registry}:machines", "m-2", "{"]);
-    server.ask::<u32>(&["HSET", "{stoke:registry}:autoscaler", "status", "{"]);
+    for (name, field) in [("machines", "m-2"), ("autoscaler", "status")] {
+        let keys: Vec<String> = server.ask(&["KEYS", &format!("*:registry}}:{name}")]);
+        let [key] = keys.as_slice() else { panic!("{keys:?}") };
+        server.ask::<u32>(&["HSET", key, field, "{"]);
+    }
     assert_eq!(registry.machines().await.unwrap().into_keys().collect::<Vec<_>>(), ["m-1"]);
     assert_eq!(registry.autoscaler().await.unwrap(), None);
     // The autoscaler would give back an instance that it does not find here.
