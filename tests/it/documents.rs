@@ -1,6 +1,6 @@
 //! The examples of the documentation, run as a reader would: the files and the commands are read from the pages.
-//! Engines that cannot be installed here are replaced by stand-ins of the same name and version, from a folder of
-//! wheels.
+//! Engines that cannot be installed here are replaced by stand-ins of the same name and version, from a package index
+//! of the test.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -96,10 +96,10 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
     found
 }
 
-/// Creates a wheel of this package; the program of the same name is its `main`.
-pub(crate) fn wheel(folder: &Path, name: &str, version: &str, source: &str) {
+/// Publishes a wheel of this package in the index of `origin`; the program of the same name is its `main`.
+pub(crate) fn publish(origin: &Origin, name: &str, version: &str, source: &str) {
     let script = "import sys, zipfile
-folder, name, version, source = sys.argv[1:]
+wheel, name, version, source = sys.argv[1:]
 info = f'{name}-{version}.dist-info'
 files = {
     f'{name}/__init__.py': source,
@@ -108,20 +108,21 @@ files = {
     f'{info}/entry_points.txt': f'[console_scripts]\\n{name} = {name}:main\\n',
 }
 files[f'{info}/RECORD'] = ''.join(f'{path},,\\n' for path in [*files, f'{info}/RECORD'])
-with zipfile.ZipFile(f'{folder}/{name}-{version}-py3-none-any.whl', 'w') as wheel:
+with zipfile.ZipFile(wheel, 'w') as archive:
     for path, text in files.items():
-        wheel.writestr(path, text)";
-    fs::create_dir_all(folder).unwrap();
-    let made = Command::new("python3").args(["-c", script]).arg(folder).args([name, version, source]).status();
+        archive.writestr(path, text)";
+    let (dir, file) = (tempfile::tempdir().unwrap(), format!("{name}-{version}-py3-none-any.whl"));
+    let wheel = dir.path().join(&file);
+    let made = Command::new("python3").args(["-c", script]).arg(&wheel).args([name, version, source]).status();
     assert!(made.unwrap().success());
+    let project = name.replace('_', "-");
+    origin.put(&format!("/simple/{project}/"), format!("<a href=\"{file}\">{file}</a>").as_bytes());
+    origin.put(&format!("/simple/{project}/{file}"), &fs::read(wheel).unwrap());
 }
 
-/// Environment variables with the folder of the stand-ins, from which alone packages are installed.
-fn stand_ins(dir: &Path) -> Vec<(&'static str, String)> {
-    let wheels = dir.join("wheels");
-    wheel(&wheels, "vllm", "0.11.0", VLLM);
-    wheel(&wheels, "faster_whisper", "1.2.0", "def main(): pass\n");
-    vec![("UV_FIND_LINKS", wheels.to_string_lossy().into_owned()), ("UV_NO_INDEX", "1".to_owned())]
+/// Environment variables with `origin` as the only package index and model hub.
+pub(crate) fn sources(origin: &Origin) -> Vec<(&'static str, String)> {
+    vec![("UV_DEFAULT_INDEX", format!("{}/simple/", origin.url)), ("HF_ENDPOINT", origin.url.clone())]
 }
 
 pub(crate) fn borrowed<'a>(variables: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
@@ -161,7 +162,10 @@ pub(crate) fn type_in(stack: &Stack, folder: &Path, lines: &str, variables: &[(&
 #[tokio::test(flavor = "multi_thread")]
 async fn the_vllm_example_serves_the_job_that_the_page_submits() {
     let (stack, dir) = api::stack(&["--workers", "0"]);
-    let variables = stand_ins(dir.path());
+    let origin = Origin::start();
+    origin.put("/Qwen/Qwen3-8B/resolve/c0ffee/config.json", b"{}");
+    publish(&origin, "vllm", "0.11.0", VLLM);
+    let variables = sources(&origin);
     let cards = StandIn::new([FakeGpu::of_mib(24_564)]).unwrap();
     let library = cards.path().to_string_lossy().into_owned();
     let mut worker = borrowed(&variables);
@@ -170,7 +174,6 @@ async fn the_vllm_example_serves_the_job_that_the_page_submits() {
 
     let chat = dir.path().join("chat");
     write(&chat, "stoke.toml", &blocks("how-to/servers.md", "toml")[0]);
-    write(&chat, "model/config.json", "{}");
     let _ = type_in(&stack, dir.path(), "stoke deploy chat", &variables);
     let shown = type_in(&stack, dir.path(), &blocks("how-to/servers.md", "sh")[0], &variables);
     let result: Value = serde_json::from_str(&shown).unwrap();
@@ -190,8 +193,9 @@ async fn the_whole_stoke_toml_of_the_page_is_accepted_and_runs() {
     let (stack, dir) = api::stack(&["--workers", "0"]);
     let origin = Origin::start();
     origin.put("/org/model/resolve/c0ffee/model.bin.json", b"{}");
-    let mut variables = stand_ins(dir.path());
-    variables.push(("HF_ENDPOINT", origin.url.clone()));
+    publish(&origin, "vllm", "0.11.0", VLLM);
+    publish(&origin, "faster_whisper", "1.2.0", "def main(): pass\n");
+    let mut variables = sources(&origin);
     variables.push(("HF_TOKEN", "hf_canary".to_owned()));
     let card = FakeGpu { name: "NVIDIA GeForce RTX 4090".to_owned(), ..FakeGpu::of_mib(24_564) };
     let cards = StandIn::new([card]).unwrap();

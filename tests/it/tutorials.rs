@@ -12,7 +12,7 @@ use stokehold_tests::documented::{self, Fence};
 use stokehold_tests::stack::Stack;
 
 use crate::api;
-use crate::documents::{borrowed, type_in, wheel, write};
+use crate::documents::{borrowed, publish, sources, type_in, write};
 use crate::weights::Origin;
 
 /// A stand-in for jq where there is none, for the filters of the quickstart.
@@ -143,11 +143,8 @@ async fn the_first_gpu_model_runs_as_typed() {
     let (stack, dir) = api::stack(&["--workers", "0"]);
     let origin = Origin::start();
     origin.put("/org/model/resolve/c0ffee/config.json", b"{}");
-    let wheels = dir.path().join("wheels");
-    wheel(&wheels, "sentence_transformers", "5.1.2", TRANSFORMERS);
-    let found = wheels.to_string_lossy().into_owned();
-    let variables =
-        vec![("UV_FIND_LINKS", found), ("UV_NO_INDEX", "1".to_owned()), ("HF_ENDPOINT", origin.url.clone())];
+    publish(&origin, "sentence_transformers", "5.1.2", TRANSFORMERS);
+    let variables = sources(&origin);
     let cards = StandIn::new([FakeGpu::of_mib(24_564)]).unwrap();
     let library = cards.path().to_string_lossy().into_owned();
     let mut worker = borrowed(&variables);

@@ -30,7 +30,8 @@ struct Shelf {
     asked: Vec<String>,
 }
 
-/// A file server that supports ranges, and behaves like a model hub below `/org/model`.
+/// A file server that supports ranges. Files below `/<org>/<model>/resolve/c0ffee` are models of a hub; those below
+/// `/simple` are a package index.
 #[derive(Clone)]
 pub(crate) struct Origin {
     pub(crate) url: String,
@@ -106,12 +107,14 @@ impl Origin {
         if shelf.token.as_ref().is_some_and(|token| shown != Some(&format!("Bearer {token}"))) {
             return empty("401 Unauthorized");
         }
-        if path.starts_with("/api/models/org/model/revision/") {
+        let repository = path.strip_prefix("/api/models/").unwrap_or_default();
+        if repository.contains("/revision/") {
             return json_answer(&json!({"sha": "c0ffee"}));
         }
-        if path.starts_with("/api/models/org/model/tree/c0ffee") {
+        if let Some((model, _)) = repository.split_once("/tree/c0ffee") {
+            let files = format!("/{model}/resolve/c0ffee/");
             let listed = shelf.files.iter().filter_map(|(name, bytes)| {
-                let name = name.strip_prefix("/org/model/resolve/c0ffee/")?;
+                let name = name.strip_prefix(&files)?;
                 let lfs = name.ends_with(".safetensors").then(|| json!({"oid": sha256(bytes), "size": bytes.len()}));
                 Some(json!({"type": "file", "path": name, "size": bytes.len(), "lfs": lfs}))
             });
@@ -119,7 +122,7 @@ impl Origin {
         }
         let asked = path.replace("/resolve/main/", "/resolve/c0ffee/");
         let Some(bytes) = shelf.files.get(&asked).cloned() else { return empty("404 Not Found") };
-        if method == "HEAD" {
+        if method == "HEAD" && asked.contains("/resolve/") {
             let facts = format!(
                 "x-repo-commit: c0ffee\r\nx-linked-etag: \"{}\"\r\nx-linked-size: {}",
                 sha256(&bytes),
@@ -131,7 +134,12 @@ impl Origin {
         shelf.cuts -= u32::from(is_cut);
         let to = to.map_or(bytes.len(), |to| to + 1).min(bytes.len());
         let part = bytes[from..to].to_vec();
-        let facts = format!("content-length: {}\r\netag: \"{}\"\r\naccept-ranges: bytes", part.len(), sha256(&bytes));
+        let kind = if path.ends_with('/') { "text/html" } else { "application/octet-stream" };
+        let facts = format!(
+            "content-type: {kind}\r\ncontent-length: {}\r\netag: \"{}\"\r\naccept-ranges: bytes",
+            part.len(),
+            sha256(&bytes)
+        );
         let head = if headers.contains_key("range") {
             format!("HTTP/1.1 206 Partial\r\ncontent-range: bytes {from}-{}/{}\r\n{facts}\r\n\r\n", to - 1, bytes.len())
         } else {
