@@ -24,7 +24,9 @@ struct Size {
     lines: u64,
     /// Minimum number of kills; a run with fewer shows nothing.
     kills_min: u64,
-    kill_every: Duration,
+    /// Number of lines that end between two kills. A slower machine gets fewer kills per second, and each of its
+    /// runners the time to start.
+    lines_per_kill: u64,
     /// Whether a replica of the API is killed from time to time, too: another replica takes its batch over only after a
     /// while.
     replicas_die: bool,
@@ -37,7 +39,7 @@ impl Size {
             return Self {
                 lines: 2_000,
                 kills_min: 3,
-                kill_every: Duration::from_millis(500),
+                lines_per_kill: 40,
                 replicas_die: false,
                 patience: Duration::from_secs(300),
             };
@@ -45,7 +47,7 @@ impl Size {
         Self {
             lines: 100_000,
             kills_min: 10,
-            kill_every: Duration::from_secs(2),
+            lines_per_kill: 400,
             replicas_die: true,
             patience: Duration::from_secs(3_600),
         }
@@ -91,8 +93,8 @@ fn adds_up(batch: &Value) {
     assert_eq!(count(batch, "accepted"), count(batch, "total") - count(batch, "invalid"), "{batch}");
 }
 
-/// Polls the batch as fast as it is answered, until the batch or the polled replica has ended, and checks that counts
-/// never decrease. Returns the number of polls.
+/// Polls the batch until it or the polled replica has ended, and checks that counts never decrease. Returns the number
+/// of polls.
 async fn look_all_the_while(api: Api, path: String) -> u64 {
     let (mut before, mut looks) = (None::<Value>, 0);
     loop {
@@ -109,6 +111,7 @@ async fn look_all_the_while(api: Api, path: String) -> u64 {
             return looks;
         }
         before = Some(batch);
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -133,18 +136,22 @@ fn kill_9(pid: Option<u32>) -> bool {
     pid.is_some_and(|pid| kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).is_ok())
 }
 
-/// Kills workers and runners and starts replacements for those workers until `stop` is set. One worker is the stack's
-/// own, which the stack restarts by itself.
-fn rage(stack: &Stack, every: Duration, stop: &AtomicBool, kills: &AtomicU64) {
+/// Kills workers and runners and starts replacements for those workers until `stop` is set: each time that
+/// `lines_per_kill` more lines have `ended`. One worker is the stack's own, which the stack restarts by itself.
+fn rage(stack: &Stack, lines_per_kill: u64, ended: &AtomicU64, stop: &AtomicBool, kills: &AtomicU64) {
     let worker = |n: u64| stack.start_worker(&format!("victim-{n}"), &[("STOKE_SLOTS", "2")]);
     let mut workers: Vec<Worker> = vec![worker(0)];
     for n in 1.. {
-        // Uneven pauses, so that the kills do not fall into step with anything.
-        std::thread::sleep(every.mul_f64(0.5 + ((n * 7) % 10) as f64 / 10.0));
+        let next = ended.load(Relaxed) + lines_per_kill;
+        while ended.load(Relaxed) < next && !stop.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         if stop.load(Relaxed) {
             // The remaining workers finish the batch.
             return;
         }
+        // Uneven pauses, so that the kills do not fall into step with anything.
+        std::thread::sleep(Duration::from_millis((n * 7) % 10 * 20));
         let landed = match n % 4 {
             0 => kill_9(stack.workers().first().copied()),
             1 => kill_9(stack.runners().first().copied()),
@@ -224,10 +231,11 @@ async fn a_batch_loses_and_doubles_no_line_while_its_workers_and_runners_are_kil
     let look_at = |url: &str| tokio::spawn(look_all_the_while(Api::of(&stack).at(url), path.clone()));
     lookers.push(look_at(&replica.url));
     let (stop, kills) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let done = Arc::new(AtomicU64::new(0));
     let _stopped = SetOnDrop(stop.clone());
     let nemesis = {
-        let (stack, stop, kills, every) = (stack.clone(), stop.clone(), kills.clone(), size.kill_every);
-        std::thread::spawn(move || rage(&stack, every, &stop, &kills))
+        let (stack, stop, kills, done) = (stack.clone(), stop.clone(), kills.clone(), done.clone());
+        std::thread::spawn(move || rage(&stack, size.lines_per_kill, &done, &stop, &kills))
     };
     let (mut replicas, mut told_at) = (1, started);
     let batch = loop {
@@ -235,6 +243,7 @@ async fn a_batch_loses_and_doubles_no_line_while_its_workers_and_runners_are_kil
         if !batch["ended_at"].is_null() {
             break batch;
         }
+        done.store(ENDED.iter().map(|name| count(&batch, name)).sum(), Relaxed);
         assert!(started.elapsed() < size.patience, "{batch}\n{}", stack.log_tail());
         // The last few jobs would be killed again and again, unlike any real job.
         let going = batch["state"] == "validating" || count(&batch, "open") * 20 > count(&batch, "accepted");
