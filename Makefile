@@ -523,7 +523,10 @@ acceptance: stoke redis $(WHEEL) $(CLIENT) sdk/js/dist/.built ## Run tests of si
 	STOKE_FULL_SIZE=1 $(TEST) -p stokehold-tests --test it schedules:: -- --nocapture
 	STOKE_FULL_SIZE=1 $(TEST) -p stokehold-tests --test it batches:: -- --nocapture
 
-ci: lint docs test schema demo chaos ## Run everything that CI runs
+ci: ## Run everything that CI runs, and print the time of each part
+	@for part in lint docs test schema demo chaos; do \
+	  since=$$(date +%s); $(MAKE) --no-print-directory $$part || exit; echo "== make $$part took $$(($$(date +%s) - since)) s"; \
+	done
 
 clean: ## Delete build outputs, but not downloaded tools
 	cargo clean

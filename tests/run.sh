@@ -12,19 +12,23 @@ export RUST_TEST_THREADS=$threads
 trap 'rm -rf "$logs"' EXIT
 failed=0
 
+declare -A took
+
 suite() { # name, command...
-    local name=$1
+    local name=$1 since=$SECONDS
     shift
     echo "== $name"
     if ! "$@" 2>&1 | tee "$logs/$name"; then
         echo "== $name: FAILED"
         failed=1
     fi
+    took[$name]=$((SECONDS - since))
 }
 
 # Builds all test programs in one call, and lists them as "<package> <target> <folder> <program>". Cargo unifies the features of dependencies
 # over the selected packages, and rebuilds most dependencies for another selection.
 cargo test --locked --workspace --lib --bins --tests --features stokehold-cli/unified --no-run --message-format json-render-diagnostics >"$logs/messages" || failed=1
+took[build]=$SECONDS
 python3 - "$logs/messages" >"$logs/programs" <<'EOF'
 import json, os, re, sys
 for line in open(sys.argv[1]):
@@ -82,40 +86,35 @@ suite hostile programs stokehold-tests hostile
 STOKE_TEST_TOPOLOGY=cluster suite cluster programs stokehold-tests it crash:: pipelines::
 STOKE_TEST_TOPOLOGY=failover suite failover programs stokehold-tests it crash::
 
-rust_passed=$(count rust '^test result' passed)
-rust_failed=$(count rust '^test result' failed)
-valkey_passed=$(count valkey '^test result' passed)
-valkey_failed=$(count valkey '^test result' failed)
-e2e_passed=$(count end-to-end '^test result' passed)
-e2e_failed=$(count end-to-end '^test result' failed)
-hostile_passed=$(count hostile '^test result' passed)
-hostile_failed=$(count hostile '^test result' failed)
-cluster_passed=$(count cluster '^test result' passed)
-cluster_failed=$(count cluster '^test result' failed)
-failover_passed=$(count failover '^test result' passed)
-failover_failed=$(count failover '^test result' failed)
-python_passed=$(count python '[0-9]+ (passed|failed).* in ' passed)
-python_failed=$(count python '[0-9]+ (passed|failed).* in ' failed)
-js_passed=$(grep -hE '^(#|ℹ) pass ' "$logs/javascript" | awk '{n += $3} END {print n + 0}')
-js_failed=$(grep -hE '^(#|ℹ) fail ' "$logs/javascript" | awk '{n += $3} END {print n + 0}')
+# Prints a suite's line of the totals. A suite in which nothing passed has failed.
+all_passed=0
+all_failed=0
+total() { # title, suite, passed, failed
+    printf '  %-28s %5d passed, %d failed, %5d s\n' "$1" "$3" "$4" "${took[$2]}"
+    all_passed=$((all_passed + $3))
+    all_failed=$((all_failed + $4))
+    [ "$3" -gt 0 ] || failed=1
+}
 
-browser_passed=$(count dashboard '^ +[0-9]+ passed' passed)
-browser_failed=$(count dashboard '^ +[0-9]+ (failed|did not run|flaky|interrupted)' '(failed|did not run|flaky|interrupted)')
+total_rust() { # title, suite
+    total "$1" "$2" "$(count "$2" '^test result' passed)" "$(count "$2" '^test result' failed)"
+}
+
+of_node() { # word
+    grep -hE "^(#|ℹ) $1 " "$logs/javascript" | awk '{n += $3} END {print n + 0}'
+}
 
 echo
-echo "totals"
-printf '  %-28s %5d passed, %d failed\n' \
-    "Rust" "$rust_passed" "$rust_failed" \
-    "Queue on Valkey" "$valkey_passed" "$valkey_failed" \
-    "Python SDK and runner" "$python_passed" "$python_failed" \
-    "JavaScript SDK" "$js_passed" "$js_failed" \
-    "dashboard, in Chromium" "$browser_passed" "$browser_failed" \
-    "end to end" "$e2e_passed" "$e2e_failed" \
-    "attacks, the quick part" "$hostile_passed" "$hostile_failed" \
-    "end to end, on a cluster" "$cluster_passed" "$cluster_failed" \
-    "end to end, under Sentinels" "$failover_passed" "$failover_failed"
-echo "$((rust_passed + valkey_passed + python_passed + js_passed + browser_passed + e2e_passed + hostile_passed + cluster_passed + failover_passed)) passed, $((rust_failed + valkey_failed + python_failed + js_failed + browser_failed + e2e_failed + hostile_failed + cluster_failed + failover_failed)) failed"
-for passed in "$rust_passed" "$valkey_passed" "$python_passed" "$js_passed" "$browser_passed" "$e2e_passed" "$hostile_passed" "$cluster_passed" "$failover_passed"; do
-    [ "$passed" -gt 0 ] || failed=1
-done
+echo "totals (built in ${took[build]} s)"
+total_rust "Rust" rust
+total_rust "Queue on Valkey" valkey
+total "Python SDK and runner" python "$(count python '[0-9]+ (passed|failed).* in ' passed)" "$(count python '[0-9]+ (passed|failed).* in ' failed)"
+total "JavaScript SDK" javascript "$(of_node pass)" "$(of_node fail)"
+total "dashboard, in Chromium" dashboard "$(count dashboard '^ +[0-9]+ passed' passed)" \
+    "$(count dashboard '^ +[0-9]+ (failed|did not run|flaky|interrupted)' '(failed|did not run|flaky|interrupted)')"
+total_rust "end to end" end-to-end
+total_rust "attacks, the quick part" hostile
+total_rust "end to end, on a cluster" cluster
+total_rust "end to end, under Sentinels" failover
+echo "$all_passed passed, $all_failed failed"
 exit "$failed"
