@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use stokehold_model_size::{BATCH_TOKENS, Dtype, Estimate, Format, KvDtype, Settings, estimate};
+use stokehold_queue::names::is_name;
 use stokehold_queue::vram::{DECLARED_MAX_GIB, SOLD_GIB};
 
 use super::ServeArgs;
@@ -173,8 +174,7 @@ fn check(args: &ServeArgs, engine: EngineName) -> Result<()> {
 
 /// Endpoint names, as the API accepts them.
 fn check_name(name: &str) -> Result<()> {
-    let is_letter = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
-    if name.is_empty() || name.len() > 63 || name.starts_with('-') || !name.chars().all(is_letter) {
+    if !is_name(name) {
         return Err(usage(format!("--name {name}: use 1 to 63 lower-case letters, digits and -, e.g. chat")));
     }
     Ok(())

@@ -9,6 +9,7 @@ pub mod gateway;
 pub mod gpus;
 pub mod id;
 pub mod job;
+pub mod names;
 pub mod pipeline;
 pub mod requirements;
 pub mod requirements_lock;

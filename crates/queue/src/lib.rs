@@ -57,7 +57,7 @@ pub use scripts::{Cursor, Recovered, scripts};
 pub use shards::{SHARDS_MAX, Shards};
 pub use stokehold_failpoint as failpoint;
 pub use stokehold_protocol::{
-    Clock, Fence, JobId, ManualClock, ParseJobIdError, capability, endpoint, gateway, gpus, job, nonce, now_ms,
+    Clock, Fence, JobId, ManualClock, ParseJobIdError, capability, endpoint, gateway, gpus, job, names, nonce, now_ms,
     pipeline, requirements, requirements_lock, retry, state, vram,
 };
 use stokehold_protocol::{clock, id};
