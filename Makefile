@@ -39,6 +39,7 @@ MANIFESTS := $(TOOLS)/manifests/.installed
 SITE := $(TOOLS)/site/.installed
 PEERS := $(TOOLS)/peers/.installed
 ZIG := $(TOOLS)/zig/.installed
+OPENAI_JS := tests/it/openai-js/node_modules/.installed
 BULLMQ := lab/peers/bullmq/node_modules/.installed
 # `stoke`, the compiled part of the Python package, and the wheels that contain it. Wheels of a debug build are in target/wheels, where every
 # program in target/ looks for them; those of a release build are next to target/release/stoke, which looks there first.
@@ -76,7 +77,7 @@ WHEEL_SOURCES := sdk/python/tools/wheels.py LICENSE $(shell find sdk/python/src 
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -type d \( -name node_modules -o -name dist -o -name tests -o -name test-results \) -prune -o -type f ! -name openapi.d.ts ! -name playwright.config.ts -print 2>/dev/null)
 
-.PHONY: docs recording dashboard help demo dev test sync-client models it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-scripts bench-connections bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots wheels test-wheels stoke-release
+.PHONY: docs recording dashboard help demo dev test sync-client models it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs bench-llm profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-scripts bench-connections bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots wheels test-wheels stoke-release
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -169,11 +170,14 @@ $(OTEL): tests/it/tracing.requirements.txt $(WHEEL) | $(UV)
 	@$(UV) pip install -q --python $(TOOLS)/otel target/wheels/*.whl
 	@touch $@
 
-# The official client of OpenAI, and an engine that speaks its API on a CPU.
+# The official client of OpenAI, LiteLLM and LangChain, and an engine that speaks OpenAI's API on a CPU.
 $(OPENAI): tests/it/openai.requirements.txt | $(UV)
 	@$(UV) venv -q --clear --python '>=3.11' $(TOOLS)/openai
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/openai $<
 	@touch $@
+
+$(OPENAI_JS): tests/it/openai-js/package-lock.json
+	@cd tests/it/openai-js && npm ci --ignore-scripts --silent --no-audit --no-fund && touch node_modules/.installed
 
 # The official client of Vast.ai, unmodified, which the stand-in must satisfy.
 $(VASTAI): lab/fake-vast/tests/vastai.requirements.txt | $(UV)
@@ -336,10 +340,10 @@ images: ## Build the container images into target/images with buildah (as root; 
 
 # --- check -------------------------------------------------------------------------------------------------------------------
 
-test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(PROMETHEUS) $(CHROMIUM) $(DASHBOARD) $(OTEL) $(OPENAI) ## Run every test and print the totals
+test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(PROMETHEUS) $(CHROMIUM) $(DASHBOARD) $(OTEL) $(OPENAI) $(OPENAI_JS) ## Run every test and print the totals
 	@tests/run.sh
 
-it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(OTEL) $(OPENAI) ## Run only the end-to-end suite (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
+it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(OTEL) $(OPENAI) $(OPENAI_JS) ## Run only the end-to-end suite (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
 	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) $(TEST) -p stokehold-tests --test it
 
 # Every attack must fail; docs/explanation/security.md has the table of attempts.
@@ -418,7 +422,7 @@ powercut: redis ## Cut the power of Redis CUTS times in each durability class (S
 	CUTS=$(CUTS) SEED=$(or $(SEED),1) $(TEST) -p stokehold-tests --test powercut -- --nocapture --test-threads 1
 
 # Relative to sdk/python, whose settings for ruff and mypy apply to all of them.
-PYTHON_FOLDERS := . ../examples ../generate $(addprefix ../../,cli/src/demo cli/src/documented worker/src crates/client lab/peers tests/schema tests/tidy tests/docs docs/assets/quickstart autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
+PYTHON_FOLDERS := . ../examples ../generate $(addprefix ../../,cli/src/demo cli/src/documented worker/src crates/client lab/llm lab/peers tests/schema tests/tidy tests/docs docs/assets/quickstart autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
 lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatting, lints, types, licences
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
@@ -478,6 +482,10 @@ bench: $(RELEASE_WHEEL) $(RELEASE_CLIENT) sdk/js/dist/.built $(PEERS) $(BULLMQ) 
 
 bench-docs: ## Write docs/BENCHMARKS.md and its charts from BENCH_JSON=path
 	BENCH_JSON=$(abspath $(BENCH_JSON)) cargo bench --locked -p stokehold-tests --bench stack -- docs
+
+bench-llm: $(RELEASE_WHEEL) $(OPENAI) redis ## Compare a language model behind the queue with its engine alone (LLM_ROUNDS=, BENCH_JSON=path)
+	@cargo build --locked --release -p stokehold-cli 1>&2
+	@BENCH_JSON=$(if $(BENCH_JSON),$(abspath $(BENCH_JSON))) $(TOOLS)/openai/bin/python lab/llm/bench.py
 
 profile: $(RELEASE_WHEEL) $(INFERNO) redis ## Record flame graphs of a submit and a drain into docs/assets/benchmarks (needs perf)
 	cargo build --locked --release -p stokehold-cli

@@ -4,6 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use stokehold_tests::stack::Stack;
+use tempfile::TempDir;
+
 use crate::api;
 
 /// A Python with the engine and the client.
@@ -18,7 +21,8 @@ fn run(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
-/// Writes the folder of an endpoint whose server is the engine. Returns its path.
+/// Writes the folder of an endpoint whose server is the engine, with 8 slots. One more job may run, which reads the
+/// engine's state. Returns its path.
 fn engine(dir: &Path, name: &str, options: &str, arguments: &str) -> String {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("it/engine");
     let folder = dir.join(name);
@@ -28,24 +32,42 @@ fn engine(dir: &Path, name: &str, options: &str, arguments: &str) -> String {
     let python = python();
     let toml = format!(
         "name = \"{name}\"\nkind = \"server\"\ncommand = [\"{python}\", \"server.py\", \"{{port}}\"{arguments}]\n\
-         max_concurrency = 8\nmax_attempts = 1\n{options}\n"
+         max_concurrency = 9\nmax_attempts = 1\n{options}\n"
     );
     fs::write(folder.join("stoke.toml"), toml).unwrap();
     folder.to_string_lossy().into_owned()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_official_client_works_with_a_real_engine_behind_the_queue() {
+/// A stack with two slots and the endpoints that the clients call: `chat`, `vectors` and `embed`.
+fn stack_with_engines() -> (Stack, TempDir) {
     let (stack, dir) = api::stack(&["--slots", "2"]);
     let chat = engine(dir.path(), "chat", "openai = \"chat\"\nopenai_models = [\"gpt-4o-mini\"]", "");
     let vectors = engine(dir.path(), "vectors", "openai = \"embeddings\"", ", \"embeddings\"");
     for folder in [chat, vectors, api::handler("../engine/embed.py")] {
         let _ = stack.stoke_ok(&["deploy", &folder]);
     }
-    let mut client = Command::new(python());
-    client.arg(api::handler("../openai_client.py")).env("STOKE_URL", &stack.url);
+    (stack, dir)
+}
+
+/// Runs a program that has OpenAI's client, configured by the environment as its documentation describes.
+fn run_client(stack: &Stack, program: &str, script: &str) {
+    let mut client = Command::new(program);
+    client.arg(api::handler(script)).env("STOKE_URL", &stack.url);
     client.env("OPENAI_BASE_URL", format!("{}/openai/v1", stack.url)).env("OPENAI_API_KEY", &stack.token);
     let output = client.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}\n{}\n{}", text(&output.stdout), text(&output.stderr), stack.log_tail());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_official_python_client_works_with_a_real_engine_behind_the_queue() {
+    let (stack, _dir) = stack_with_engines();
+    run_client(&stack, &python(), "../openai_client.py");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_official_javascript_client_litellm_and_langchain_work() {
+    let (stack, _dir) = stack_with_engines();
+    run_client(&stack, "node", "../openai-js/client.mjs");
+    run_client(&stack, &python(), "../openai_frameworks.py");
 }

@@ -3,8 +3,10 @@
 It reads OPENAI_BASE_URL and OPENAI_API_KEY by itself. STOKE_URL is for what OpenAI's API does not show.
 """
 
+import contextlib
 import json
 import os
+import re
 import time
 import urllib.request
 
@@ -24,12 +26,17 @@ def stoke(path: str, body: object = None) -> dict:
         return json.load(response)
 
 
-def is_idle() -> bool:
-    """Whether no slot of the engine is in use, as the engine says."""
-    job = stoke("/v1/jobs", {"endpoint": "chat", "input": {"path": "/slots", "method": "GET"}})
+def read_engine(path: str) -> object:
+    """What the engine answers on one of its own paths."""
+    job = stoke("/v1/jobs", {"endpoint": "chat", "input": {"path": path, "method": "GET"}})
     ended = stoke(f"/v1/jobs/{job['id']}?wait_s=30")
     assert ended["state"] == "succeeded", ended
-    return not any(slot["is_processing"] for slot in ended["result"])
+    return ended["result"]
+
+
+def is_idle() -> bool:
+    """Whether no slot of the engine is in use, as the engine says."""
+    return not any(slot["is_processing"] for slot in read_engine("/slots"))
 
 
 def check_cancelled(job_id: str) -> None:
@@ -146,6 +153,18 @@ def hang_ups() -> None:
         raise AssertionError("8,000 tokens took less than 2 s")
 
 
-for check in (models, chat, chat_streamed, completions, responses, embeddings, errors, hang_ups):
+def kept_full() -> None:
+    """Eight requests run in the engine's eight slots at once, on a worker with two slots."""
+    long = {"model": "chat", "messages": HI, "max_tokens": 8_000, "stream": True, "extra_body": ENDLESS}
+    with contextlib.ExitStack() as streams:
+        for _ in range(8):
+            next(streams.enter_context(client.chat.completions.create(**long)))
+        metrics = read_engine("/metrics")
+        assert re.search(r"^llamacpp:requests_processing 8$", metrics, re.M), metrics
+        assert all(slot["is_processing"] for slot in read_engine("/slots"))
+    check_engine_stops()
+
+
+for check in (models, chat, chat_streamed, completions, responses, embeddings, errors, kept_full, hang_ups):
     check()
     print(check.__name__, "ok", flush=True)

@@ -1,6 +1,8 @@
-"""Writes a llama of two layers with random weights, 0.5 MB: an engine serves it like any other model.
+"""Writes a llama with random weights: an engine serves it like any other model.
 
-Usage: python model.py PATH
+Usage: python model.py PATH [LAYERS WIDTH]
+
+LAYERS is 2 and WIDTH 64 by default: 0.5 MB. WIDTH is a multiple of 4.
 """
 
 import sys
@@ -8,7 +10,8 @@ import sys
 import numpy
 from gguf import GGUFWriter, TokenType
 
-LAYERS, WIDTH, HEADS, INNER, CONTEXT = 2, 64, 4, 128, 65_536
+LAYERS, WIDTH = (int(number) for number in sys.argv[2:]) if sys.argv[2:] else (2, 64)
+HEADS, INNER, CONTEXT = 4, 2 * WIDTH, 65_536
 TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
 # What is special, the bytes that no letter has, and the letters of ASCII.
 SPECIAL = [("<unk>", TokenType.UNKNOWN), ("<s>", TokenType.CONTROL), ("</s>", TokenType.CONTROL)]

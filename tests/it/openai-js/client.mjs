@@ -1,0 +1,88 @@
+// The official client of OpenAI for JavaScript, unmodified, against /openai/v1 with a real engine behind it.
+//
+// It reads OPENAI_BASE_URL and OPENAI_API_KEY by itself. STOKE_URL is for what OpenAI's API does not show.
+import assert from "node:assert/strict";
+import OpenAI from "openai";
+
+const client = new OpenAI({ maxRetries: 0 });
+const HI = [{ role: "user", content: "hi" }];
+// The model is random, so that its end of text is, too.
+const chat = { model: "chat", messages: HI, ignore_eos: true };
+
+async function job(id) {
+  const headers = { authorization: `Bearer ${process.env.OPENAI_API_KEY}` };
+  const response = await fetch(`${process.env.STOKE_URL}/v1/jobs/${id}?wait_s=60`, { headers });
+  return response.json();
+}
+
+async function models() {
+  const listed = [];
+  for await (const model of client.models.list()) listed.push(model.id);
+  assert.deepEqual(listed.sort(), ["chat", "embed", "gpt-4o-mini", "text-embedding-3-small", "vectors"]);
+  assert.equal((await client.models.retrieve("chat@1")).id, "chat@1");
+}
+
+async function chats() {
+  const answer = await client.chat.completions.create({ ...chat, max_tokens: 5 });
+  assert.equal(answer.usage.completion_tokens, 5);
+  assert.ok(answer.choices[0].message.content);
+  assert.ok(answer._request_id);
+  const stream = await client.chat.completions.create({
+    ...chat, max_tokens: 100, stream: true, stream_options: { include_usage: true },
+  });
+  const chunks = [];
+  for await (const chunk of stream) chunks.push(chunk);
+  assert.equal(chunks.at(-1).usage.completion_tokens, 100);
+  assert.equal(chunks.at(-2).choices[0].finish_reason, "length");
+  assert.ok(chunks.filter((chunk) => chunk.choices[0]?.delta.content).length > 25);
+}
+
+async function completions() {
+  const answer = await client.completions.create({ model: "chat", prompt: "hi", max_tokens: 4, ignore_eos: true });
+  assert.equal(answer.usage.completion_tokens, 4);
+}
+
+async function responses() {
+  const answer = await client.responses.create({ model: "chat", input: "hi", max_output_tokens: 5 });
+  assert.equal(answer.status, "completed");
+  const types = [];
+  const stream = await client.responses.create({ model: "chat", input: "hi", max_output_tokens: 5, stream: true });
+  for await (const event of stream) types.push(event.type);
+  assert.equal(types[0], "response.created");
+  assert.equal(types.at(-1), "response.completed");
+}
+
+async function embeddings() {
+  // By default the client asks for base64.
+  const answer = await client.embeddings.create({ model: "embed", input: ["a", "bc"] });
+  const rounded = answer.data.map((item) => item.embedding.map((number) => Number(number.toFixed(3))));
+  assert.deepEqual(rounded, [[1, 0.097], [2, 0.197]]);
+}
+
+async function errors() {
+  await assert.rejects(client.chat.completions.create({ ...chat, model: "nothing" }), (error) => {
+    assert.ok(error instanceof OpenAI.NotFoundError);
+    assert.deepEqual([error.code, error.param, error.type], ["model_not_found", "model", "invalid_request_error"]);
+    return true;
+  });
+  await assert.rejects(client.chat.completions.create({ ...chat, messages: "text" }), OpenAI.BadRequestError);
+  const stranger = new OpenAI({ apiKey: "sk-wrong", maxRetries: 0 });
+  await assert.rejects(stranger.models.list(), OpenAI.AuthenticationError);
+}
+
+async function hangUps() {
+  const { data: stream, response } = await client.chat.completions
+    .create({ ...chat, max_tokens: 8_000, stream: true })
+    .withResponse();
+  for await (const chunk of stream) {
+    assert.ok(chunk.id);
+    break; // Leaving the loop aborts the request.
+  }
+  const ended = await job(response.headers.get("stokehold-job-id"));
+  assert.equal(ended.state, "cancelled", JSON.stringify(ended));
+}
+
+for (const check of [models, chats, completions, responses, embeddings, errors, hangUps]) {
+  await check();
+  console.log(check.name, "ok");
+}
