@@ -27,7 +27,8 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_): pass
 
     def do_GET(self):
-        self.say(200 if self.path == "/health" else 404, "text/plain", b"")
+        metrics = b"vllm:num_requests_waiting 0.0\nvllm:num_preemptions_total 0.0\n"
+        self.say(200 if self.path in ("/health", "/metrics") else 404, "text/plain", metrics)
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -56,6 +57,8 @@ def main():
     serve.add_argument("--gpu-memory-utilization", type=float, default=0.9)
     serve.add_argument("--max-model-len", type=int)
     serve.add_argument("--max-num-seqs", type=int)
+    serve.add_argument("--max-num-batched-tokens", type=int)
+    serve.add_argument("--served-model-name")
     options = arguments.parse_args()
     if not os.path.exists(os.path.join(options.model, "config.json")):
         sys.exit(f"{options.model} holds no model")
@@ -159,12 +162,19 @@ pub(crate) fn type_in(stack: &Stack, folder: &Path, lines: &str, variables: &[(&
     text(&output.stdout)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_vllm_example_serves_the_job_that_the_page_submits() {
+/// The words of a streamed answer of the stand-in for vLLM.
+fn streamed(result: &Value) -> String {
+    let items = result.as_array().into_iter().flatten();
+    items.filter_map(|item| item["choices"][0]["delta"]["content"].as_str()).collect()
+}
+
+/// Deploys the first `stoke.toml` of a page, for a worker with one GPU, and runs the first shell block of the page that
+/// contains this text. Returns what the block printed.
+fn with_vllm(page: &str, version: &str, part: &str) -> String {
     let (stack, dir) = api::stack(&["--workers", "0"]);
     let origin = Origin::start();
     origin.put("/Qwen/Qwen3-8B/resolve/c0ffee/config.json", b"{}");
-    publish(&origin, "vllm", "0.11.0", VLLM);
+    publish(&origin, "vllm", version, VLLM);
     let variables = sources(&origin);
     let cards = StandIn::new([FakeGpu::of_mib(24_564)]).unwrap();
     let library = cards.path().to_string_lossy().into_owned();
@@ -173,12 +183,22 @@ async fn the_vllm_example_serves_the_job_that_the_page_submits() {
     let _worker = stack.start_worker("card", &worker);
 
     let chat = dir.path().join("chat");
-    write(&chat, "stoke.toml", &blocks("how-to/servers.md", "toml")[0]);
+    write(&chat, "stoke.toml", &blocks(page, "toml")[0]);
     let _ = type_in(&stack, dir.path(), "stoke deploy chat", &variables);
-    let shown = type_in(&stack, dir.path(), &blocks("how-to/servers.md", "sh")[0], &variables);
-    let result: Value = serde_json::from_str(&shown).unwrap();
-    let words = result.as_array().unwrap().iter().filter_map(|item| item["choices"][0]["delta"]["content"].as_str());
-    assert_eq!(words.collect::<String>(), "Hello!", "{shown}");
+    let block = blocks(page, "sh").into_iter().find(|block| block.contains(part)).unwrap();
+    type_in(&stack, dir.path(), &block, &variables)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_vllm_example_serves_the_job_that_the_page_submits() {
+    let shown = with_vllm("how-to/servers.md", "0.11.0", "stoke submit chat");
+    assert_eq!(streamed(&serde_json::from_str(&shown).unwrap()), "Hello!", "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_settings_of_vllm_are_those_of_an_endpoint_that_runs() {
+    let shown = with_vllm("how-to/vllm.md", "0.33.0", "/metrics");
+    assert!(shown.contains("vllm:num_preemptions_total"), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,6 +30,7 @@ mod openai;
 mod phases;
 mod pipelines;
 mod poison;
+mod recipes;
 mod renting;
 mod sandbox;
 mod schedules;

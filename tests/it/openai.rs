@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::api;
 
 /// A Python with the engine and the client.
-fn python() -> String {
+pub(crate) fn python() -> String {
     std::env::var("STOKE_TEST_OPENAI_PYTHON").expect("`make test` names a Python with llama.cpp and OpenAI's client")
 }
 
@@ -23,7 +23,7 @@ fn run(command: &mut Command) -> String {
 
 /// Writes the folder of an endpoint whose server is the engine, with 8 slots. One more job may run, which reads the
 /// engine's state. Returns its path.
-fn engine(dir: &Path, name: &str, options: &str, arguments: &str) -> String {
+pub(crate) fn engine(dir: &Path, name: &str, options: &str, arguments: &str) -> String {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("it/engine");
     let folder = dir.join(name);
     fs::create_dir(&folder).unwrap();

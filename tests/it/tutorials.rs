@@ -46,17 +46,17 @@ def main(): pass
 ";
 
 /// Someone who reads a page.
-struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     stack: &'a Stack,
     page: &'static str,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     fences: Vec<Fence>,
-    variables: Vec<(&'static str, String)>,
+    pub(crate) variables: Vec<(&'static str, String)>,
 }
 
 impl<'a> Reader<'a> {
     /// Writes the files of the page into `folder`.
-    fn of(stack: &'a Stack, folder: &Path, page: &'static str) -> Self {
+    pub(crate) fn of(stack: &'a Stack, folder: &Path, page: &'static str) -> Self {
         let text = fs::read_to_string(api::root().join(page)).unwrap();
         let fences = documented::fences(page, &text);
         for fence in &fences {
@@ -73,9 +73,20 @@ impl<'a> Reader<'a> {
         found.unwrap_or_else(|| panic!("{} has no block with {part:?}", self.page)).text.clone()
     }
 
+    /// The blocks of Python that contain this text.
+    pub(crate) fn programs(&self, part: &str) -> Vec<String> {
+        let is_found = |fence: &&Fence| fence.language == "python" && fence.text.contains(part);
+        self.fences.iter().filter(is_found).map(|fence| fence.text.clone()).collect()
+    }
+
     /// Runs the block of shell that contains this text. Returns its output.
-    fn run(&self, part: &str) -> String {
-        type_in(self.stack, &self.folder, &self.block(part), &self.variables)
+    pub(crate) fn run(&self, part: &str) -> String {
+        self.shell(&self.block(part))
+    }
+
+    /// Runs these lines in a shell. Returns their output.
+    pub(crate) fn shell(&self, lines: &str) -> String {
+        type_in(self.stack, &self.folder, lines, &self.variables)
     }
 
     /// Runs a file with this program. Returns its output.
