@@ -2,7 +2,7 @@
 //! header of a GGUF file:
 //!
 //! ```text
-//! memory of a GPU = weights + KV cache of the longest sequences + activations + context and graphs
+//! memory of a GPU = weights + adapters + KV cache of the longest sequences + activations + context and graphs
 //! ```
 //!
 //! [`Model::parse`] and [`gguf::read`] read the shape of a model. [`Shape::parameters`] counts its parameters.
@@ -16,6 +16,7 @@ mod fields;
 mod format;
 pub mod gguf;
 mod kv;
+mod lora;
 mod parameters;
 mod shape;
 mod vram;

@@ -62,6 +62,8 @@ pub struct Settings {
     pub kv_dtype: KvDtype,
     /// Element type of activations.
     pub dtype: Dtype,
+    /// LoRA adapters on each GPU, in bytes.
+    pub adapter_bytes: u64,
 }
 
 /// Memory of each GPU, in bytes.
@@ -69,6 +71,8 @@ pub struct Settings {
 pub struct Estimate {
     /// Weights.
     pub weights: u64,
+    /// LoRA adapters.
+    pub adapters: u64,
     /// KV cache of one sequence of the maximum length.
     pub kv_of_sequence: u64,
     /// KV cache of all sequences that must fit.
@@ -83,13 +87,19 @@ impl Estimate {
     /// All memory.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.weights.saturating_add(self.kv).saturating_add(self.activations).saturating_add(self.context)
+        self.loaded().saturating_add(self.kv).saturating_add(self.overhead())
     }
 
-    /// Memory besides weights and KV cache.
+    /// Weights and adapters.
+    #[must_use]
+    pub fn loaded(&self) -> u64 {
+        self.weights.saturating_add(self.adapters)
+    }
+
+    /// Memory besides weights, adapters and KV cache.
     #[must_use]
     pub fn overhead(&self) -> u64 {
-        self.activations + self.context
+        self.activations.saturating_add(self.context)
     }
 }
 
@@ -108,6 +118,7 @@ pub fn estimate(shape: &Shape, weight_bytes: u64, settings: &Settings) -> Result
     let kv_of_sequence = shape.kv_bytes(settings.max_model_len, BATCH_TOKENS, settings.kv_dtype, gpus);
     Ok(Estimate {
         weights: weight_bytes.div_ceil(gpus),
+        adapters: settings.adapter_bytes,
         kv_of_sequence,
         kv: kv_of_sequence.saturating_mul(settings.sequences),
         activations: settings.engine.activations(shape, settings, gpus),

@@ -149,6 +149,7 @@ const SETTINGS: Settings = Settings {
     gpus: 1,
     kv_dtype: KvDtype::Half,
     dtype: Dtype::Bfloat16,
+    adapter_bytes: 0,
 };
 
 /// The estimate for one sequence of this length on each of `gpus`.
@@ -241,4 +242,20 @@ fn weights_are_divided_among_gpus() {
     let model = model("falcon-7b");
     let error = estimate(&model.shape, 1, &Settings { gpus: 2, ..SETTINGS }).unwrap_err().to_string();
     assert_eq!(error, "the model has 71 attention heads, which 2 GPUs cannot share equally");
+}
+
+/// Unsloth prints the trainable parameters of an adapter of rank 16 for all linear layers.
+#[test]
+fn adapters_have_the_published_number_of_parameters() {
+    for (name, published) in [("llama-3.1-8b", 41_943_040), ("mistral-7b-v0.3", 41_943_040), ("qwen2.5-7b", 40_370_176)]
+    {
+        let shape = model(name).shape;
+        assert_eq!(shape.adapter_parameters(16), published, "{name}");
+        assert_eq!(shape.adapter_bytes(16, Dtype::Bfloat16), 2 * published, "{name}");
+    }
+    let shape = model("llama-3.1-8b").shape;
+    let with = Settings { adapter_bytes: 3 * shape.adapter_bytes(16, Dtype::Bfloat16), ..SETTINGS };
+    let (one, three) = (estimate(&shape, 1 << 30, &SETTINGS).unwrap(), estimate(&shape, 1 << 30, &with).unwrap());
+    assert_eq!(three.total() - one.total(), 3 * 83_886_080);
+    assert_eq!(three.overhead(), one.overhead());
 }
