@@ -1,10 +1,13 @@
 //! `stoke serve`: writes and deploys the folder of a language model behind an inference engine.
 
+mod adapter;
+mod command;
 mod engine;
 mod folder;
 mod model;
 mod plan;
 mod report;
+mod source;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +33,7 @@ use engine::{EngineName, KvCache};
   stoke serve hf://Qwen/Qwen3-8B
   stoke serve hf://Qwen/Qwen3-8B --engine sglang --name chat --max-model-len 16384
   stoke serve models/tiny.gguf --name tiny
+  stoke serve hf://Qwen/Qwen3-8B --name chat --lora sql=hf://acme/qwen3-sql --lora mail=adapters/mail
   stoke serve hf://Qwen/Qwen3-8B --config config.json --dry-run")]
 pub(crate) struct ServeArgs {
     /// hf://ORG/MODEL[@REVISION][/FILE.gguf], a folder with config.json and safetensors files, or a .gguf file
@@ -64,6 +68,12 @@ pub(crate) struct ServeArgs {
     /// Run on the GPU with a llamacpp package that supports it; see --requirement
     #[arg(long)]
     gpu: bool,
+    /// LoRA adapter, served as the model ENDPOINT:NAME: hf://ORG/ADAPTER[@REVISION] or a folder; llamacpp: a .gguf file (repeatable)
+    #[arg(long, value_name = "NAME=ADAPTER")]
+    lora: Vec<String>,
+    /// Largest rank of the adapters [default: from their adapter_config.json]
+    #[arg(long, value_name = "RANK", requires = "lora", value_parser = clap::value_parser!(u64).range(1..=1_024))]
+    max_lora_rank: Option<u64>,
     /// Python package of the engine, instead of the pinned one, e.g. vllm==0.33.0
     #[arg(long, value_name = "LINE")]
     requirement: Option<String>,

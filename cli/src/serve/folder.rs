@@ -6,10 +6,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::ServeArgs;
-use super::engine::{self, EngineName};
+use super::command;
+use super::engine::EngineName;
 use super::model::Model;
-use super::plan::{Plan, gib, usage};
+use super::plan::{Plan, gib};
 use super::report;
+use super::source::usage;
 
 /// A file of the folder.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ fn manifest(args: &ServeArgs, model: &Model, plan: &Plan) -> String {
         "kind = \"server\"".to_owned(),
         "command = [".to_owned(),
     ];
-    for words in engine::command(plan) {
+    for words in command::words(plan) {
         let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
         lines.push(format!("    {},", words.join(", ")));
     }
@@ -58,13 +60,18 @@ fn manifest(args: &ServeArgs, model: &Model, plan: &Plan) -> String {
     if model.is_gated {
         lines.push("secrets = [\"HF_TOKEN\"]".to_owned());
     }
+    if !plan.adapters.is_empty() {
+        let models: Vec<String> = plan.adapter_models().map(|model| quoted(&model)).collect();
+        lines.push(format!("openai_models = [{}]", models.join(", ")));
+    }
     lines.extend([String::new(), "[server]".to_owned(), "ready_path = \"/health\"".to_owned()]);
+    lines.extend(plan.engine.busy().map(|busy| format!("busy = {}", quoted(busy))));
     let environment = environment(plan.engine);
     if !environment.is_empty() {
         lines.extend([String::new(), "[env]".to_owned()]);
         lines.extend(environment.iter().map(|(name, value)| format!("{name} = {}", quoted(value))));
     }
-    for source in &model.sources {
+    for source in model.sources.iter().chain(model.adapters.iter().map(|adapter| &adapter.source)) {
         lines.extend([String::new(), "[[weights]]".to_owned(), format!("source = {}", quoted(&source.source))]);
         lines.extend(source.path.as_ref().map(|path| format!("path = {}", quoted(path))));
     }

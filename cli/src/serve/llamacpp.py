@@ -16,6 +16,7 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, required=True, help="sequences at once")
     parser.add_argument("--ctx-size", type=int, required=True, help="tokens of all sequences together")
     parser.add_argument("--gpu-layers", type=int, default=-1, help="layers on the GPU; -1 for all")
+    parser.add_argument("--lora", help="LoRA adapter for every answer: a file in the folder of the weights")
     options = parser.parse_args()
     params = xllamacpp.CommonParams()
     params.model.path = str(Path(os.environ["STOKE_WEIGHTS"], options.model))
@@ -26,6 +27,9 @@ def main() -> None:
     params.n_ctx = options.ctx_size
     params.n_gpu_layers = options.gpu_layers
     params.endpoint_metrics = True
+    if options.lora:
+        adapter = str(Path(os.environ["STOKE_WEIGHTS"], options.lora))
+        params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(adapter, 1.0)]
     # A sequence that is longer than its share fails, instead of losing its beginning.
     params.ctx_shift = False
     # Returns when the model is loaded; its threads serve until the process is terminated.

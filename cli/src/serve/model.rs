@@ -1,26 +1,22 @@
 //! The model to serve: where its weights are, and what its configuration says.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use stokehold_model_size::{Dtype, Format, Model as Config, Parameters, Shape, gguf, index_bytes};
-use stokehold_package::{Error as HubError, HubModel, WeightSource, name_of};
+use stokehold_package::{HubModel, WeightSource, name_of};
 
 use super::ServeArgs;
+use super::adapter::{self, Adapter};
 use super::engine::EngineName;
-use super::plan::usage;
-use crate::exit::NOT_ALLOWED;
-use crate::failure::Failure;
+use super::source::{explained, is_gguf, text, usage};
 use crate::weights;
 
 const CONFIG: &str = "config.json";
 const INDEX: &str = "model.safetensors.index.json";
 const SAFETENSORS: &str = "model.safetensors";
-
-/// Maximum size of a configuration or an index.
-const TEXT_BYTES_MAX: u64 = 64 << 20;
 
 /// A model.
 #[derive(Debug)]
@@ -47,6 +43,8 @@ pub(super) struct Model {
     pub(super) weight_bytes: u64,
     /// What the size was taken from.
     pub(super) size_from: &'static str,
+    /// LoRA adapters.
+    pub(super) adapters: Vec<Adapter>,
 }
 
 impl Model {
@@ -94,12 +92,15 @@ impl Place {
     }
 }
 
-fn is_gguf(name: &str) -> bool {
-    Path::new(name).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"))
-}
-
 /// Reads what the computation needs. With `--config`, the network is not used.
 pub(super) async fn load(args: &ServeArgs) -> Result<Model> {
+    let model = base(args).await?;
+    let adapters = adapter::load(args, model.engine).await?;
+    let is_gated = model.is_gated || adapters.iter().any(|adapter| adapter.is_gated);
+    Ok(Model { adapters, is_gated, ..model })
+}
+
+async fn base(args: &ServeArgs) -> Result<Model> {
     let place = Place::parse(&args.model)?;
     let engine = args.engine.unwrap_or(if place.is_gguf() { EngineName::Llamacpp } else { EngineName::Vllm });
     match (engine, place.is_gguf()) {
@@ -203,6 +204,7 @@ fn of_config(title: String, engine: EngineName, sources: Vec<WeightSource>, text
         parameter_count: parameters.map(|parameters| parameters.total()),
         weight_bytes,
         size_from,
+        adapters: Vec::new(),
     })
 }
 
@@ -220,6 +222,7 @@ fn of_gguf(title: String, engine: EngineName, sources: Vec<WeightSource>, header
         parameter_count: (header.files == 1).then_some(header.parameters),
         weight_bytes: bytes,
         size_from: "size of the .gguf file",
+        adapters: Vec::new(),
         file: Some(title.clone()),
         title,
     }
@@ -274,20 +277,6 @@ async fn on_hub(model: HubModel, engine: EngineName, config: Option<Texts>) -> R
     read.await.context("reading the model was interrupted")?.map_err(|error| explained(error, &name))
 }
 
-/// Adds what to do to an error of the hub.
-fn explained(error: anyhow::Error, name: &str) -> anyhow::Error {
-    match error.downcast_ref() {
-        Some(HubError::Refused { status: 401 | 403, .. }) => {
-            Failure::new("not_allowed", NOT_ALLOWED, format!("{error:#}")).into()
-        }
-        Some(HubError::Failed { .. }) => {
-            let advice = format!("download its {CONFIG} by other means and name it with --config");
-            error.context(format!("cannot read the model {name} from the hub; {advice}"))
-        }
-        _ => error,
-    }
-}
-
 fn read_hub(host: &dyn stokehold_package::Host, model: &HubModel, engine: EngineName) -> Result<Model> {
     if let Some(path) = &model.file {
         let Some(file) = model.file(host, path)? else {
@@ -321,12 +310,6 @@ fn read_hub(host: &dyn stokehold_package::Host, model: &HubModel, engine: Engine
     let texts = Texts { config: text(config.body).with_context(|| format!("cannot read {CONFIG}"))?, size, shown };
     let source = WeightSource { source: model.source(Some(&commit)), path: None, sha256: None };
     Ok(Model { is_gated, ..of_config(model.name().to_owned(), engine, vec![source], texts)? })
-}
-
-fn text(body: impl Read) -> std::io::Result<String> {
-    let mut text = String::new();
-    body.take(TEXT_BYTES_MAX).read_to_string(&mut text)?;
-    Ok(text)
 }
 
 #[cfg(test)]

@@ -6,9 +6,10 @@ use stokehold_queue::names::is_name;
 use stokehold_queue::vram::{DECLARED_MAX_GIB, SOLD_GIB};
 
 use super::ServeArgs;
+use super::adapter;
 use super::engine::{EngineName, KvCache};
 use super::model::Model;
-use crate::failure::Failure;
+use super::source::usage;
 
 /// Share of a GPU that vLLM and SGLang fill. The worker keeps a twentieth of the GPU free.
 pub(super) const VRAM_FRACTION: f64 = 0.9;
@@ -54,6 +55,10 @@ pub(super) struct Plan {
     pub(super) kv_cache: KvCache,
     /// Name of the .gguf file in the folder of the weights.
     pub(super) file: Option<String>,
+    /// Name and path of each adapter; the path is relative to the folder of the weights.
+    pub(super) adapters: Vec<(String, String)>,
+    /// Rank that the engine is started for; 0 without adapters and for llama.cpp.
+    pub(super) lora_rank: u64,
     pub(super) estimate: Estimate,
     /// KV cache of one more token, in bytes.
     pub(super) kv_bytes_per_token: u64,
@@ -75,7 +80,12 @@ impl Plan {
         (self.engine != EngineName::Llamacpp).then_some(VRAM_FRACTION)
     }
 
-    /// Memory besides weights and KV cache.
+    /// The models of the adapters in requests. The name of an endpoint has no colon, so none of them is another endpoint.
+    pub(super) fn adapter_models(&self) -> impl Iterator<Item = String> {
+        self.adapters.iter().map(|(name, _)| format!("{}:{name}", self.name))
+    }
+
+    /// Memory besides weights, adapters and KV cache.
     pub(super) fn reserved_mib(&self) -> u64 {
         self.estimate.overhead().div_ceil(1 << 20)
     }
@@ -99,6 +109,7 @@ pub(super) fn plan(args: &ServeArgs, model: &Model) -> Result<Plan> {
     // Engines load weights in float32 as float16 or bfloat16.
     let of_weights = dtype.unwrap_or(if model.dtype == Dtype::Float32 { Dtype::Bfloat16 } else { model.dtype });
     let weight_bytes = weight_bytes(args, model, of_weights)?;
+    let lora_rank = adapter::max_rank(args, model.engine, &model.adapters)?;
     let settings = Settings {
         engine: engine.engine(),
         max_model_len,
@@ -108,6 +119,7 @@ pub(super) fn plan(args: &ServeArgs, model: &Model) -> Result<Plan> {
         gpus: 1,
         kv_dtype: args.kv_cache_dtype.dtype(),
         dtype: of_weights,
+        adapter_bytes: adapter_bytes(model, lora_rank, of_weights),
     };
     let is_on_gpu = !is_llamacpp || args.gpu;
     let (gpus, estimate) = gpus(args, model, weight_bytes, &settings)?;
@@ -125,6 +137,8 @@ pub(super) fn plan(args: &ServeArgs, model: &Model) -> Result<Plan> {
         quantization: args.quantization.clone(),
         kv_cache: args.kv_cache_dtype,
         file: model.file.clone(),
+        adapters: model.adapters.iter().map(|one| (one.name.clone(), one.path().to_owned())).collect(),
+        lora_rank,
         estimate,
         kv_bytes_per_token: model.shape.kv_bytes_per_token(settings.kv_dtype, gpus),
     };
@@ -139,11 +153,6 @@ pub(super) fn plan(args: &ServeArgs, model: &Model) -> Result<Plan> {
         )));
     }
     Ok(plan)
-}
-
-/// An error of the options or of a file that they name.
-pub(super) fn usage(text: impl ToString) -> anyhow::Error {
-    Failure::usage(text.to_string()).into()
 }
 
 fn check(args: &ServeArgs, engine: EngineName) -> Result<()> {
@@ -216,6 +225,22 @@ fn weight_bytes(args: &ServeArgs, model: &Model, dtype: Dtype) -> Result<u64> {
     Ok(parameters.bytes(dtype, Some(&format)))
 }
 
+/// Bytes of the adapters on each GPU. vLLM and SGLang reserve the same for each of them; llama.cpp loads the file.
+fn adapter_bytes(model: &Model, rank: u64, dtype: Dtype) -> u64 {
+    let count = model.adapters.len() as u64;
+    match model.engine {
+        _ if count == 0 => 0,
+        EngineName::Llamacpp => model.adapters.iter().map(|adapter| adapter.file_bytes).sum(),
+        EngineName::Vllm => count * model.shape.adapter_bytes(rank, dtype),
+        EngineName::Sglang => sglang_slots(count) * model.shape.adapter_bytes(rank, dtype),
+    }
+}
+
+/// `--max-loras-per-batch` of SGLang, where requests without an adapter take a place, too.
+pub(super) fn sglang_slots(adapters: u64) -> u64 {
+    adapters + 1
+}
+
 /// The number of GPUs and the memory of each: the given number, or the smallest one that takes no more than 80 GiB.
 fn gpus(args: &ServeArgs, model: &Model, weight_bytes: u64, settings: &Settings) -> Result<(u64, Estimate)> {
     let with = |gpus| estimate(&model.shape, weight_bytes, &Settings { gpus, ..*settings });
@@ -243,7 +268,7 @@ fn default_concurrency(plan: &Plan, model: &Model, kv_dtype: KvDtype) -> u64 {
     let total_gib = plan.total_gib();
     let sold = SOLD_GIB.into_iter().map(f64::from).find(|sold| *sold >= total_gib);
     let held_gib = sold.map_or(total_gib, |sold| total_gib.max(sold * VRAM_FRACTION));
-    let cache_gib = held_gib - gib(plan.estimate.weights + plan.estimate.overhead());
+    let cache_gib = held_gib - gib(plan.estimate.loaded() + plan.estimate.overhead());
     let tokens = TYPICAL_TOKENS.min(plan.max_model_len);
     let sequence = model.shape.kv_bytes(tokens, BATCH_TOKENS, kv_dtype, plan.gpus);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the bounds, else clamped")]

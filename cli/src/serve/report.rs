@@ -23,8 +23,11 @@ pub(super) fn rows(model: &Model, plan: &Plan) -> Vec<(&'static str, u64, String
         _ => "16 bits",
     };
     let estimate = &plan.estimate;
-    vec![
-        ("weights", estimate.weights, format!("{parameters}{}{parts}", stored(model, plan))),
+    let mut rows = vec![("weights", estimate.weights, format!("{parameters}{}{parts}", stored(model, plan)))];
+    if !plan.adapters.is_empty() {
+        rows.push(("adapters", estimate.adapters, adapters(plan)));
+    }
+    rows.extend([
         (
             "KV cache",
             estimate.kv,
@@ -32,7 +35,8 @@ pub(super) fn rows(model: &Model, plan: &Plan) -> Vec<(&'static str, u64, String
         ),
         ("activations", estimate.activations, activations(plan)),
         ("context, graphs, buffers", estimate.context, context(plan)),
-    ]
+    ]);
+    rows
 }
 
 fn stored(model: &Model, plan: &Plan) -> String {
@@ -42,6 +46,15 @@ fn stored(model: &Model, plan: &Plan) -> String {
         (None, Some(format), _) => format.name.clone(),
         (None, None, Some(_)) => "types of the .gguf file".to_owned(),
         (None, None, None) => plan.dtype.unwrap_or(model.dtype).as_str().to_owned(),
+    }
+}
+
+fn adapters(plan: &Plan) -> String {
+    let count = plan.adapters.len();
+    match plan.engine {
+        EngineName::Llamacpp => "size of the .gguf file".to_owned(),
+        EngineName::Vllm => format!("{count} of rank {}", plan.lora_rank),
+        EngineName::Sglang => format!("{count} of rank {}, and a place for requests without one", plan.lora_rank),
     }
 }
 
@@ -108,6 +121,9 @@ pub(super) fn dry_run(model: &Model, plan: &Plan, folder: &Path, files: &[Writte
 /// The document of `--json`.
 pub(super) fn json(model: &Model, plan: &Plan, folder: &Path, files: &[Written]) -> Value {
     let estimate = &plan.estimate;
+    let models = plan.adapter_models().zip(&model.adapters);
+    let adapters: Vec<Value> =
+        models.map(|(model, adapter)| json!({"model": model, "source": adapter.source.source})).collect();
     let files: Vec<Value> = files.iter().map(|file| json!({"name": file.name, "text": file.text})).collect();
     json!({
         "name": plan.name,
@@ -122,6 +138,7 @@ pub(super) fn json(model: &Model, plan: &Plan, folder: &Path, files: &[Written])
             "weights_from": model.size_from,
             "weights": model.sources.iter().map(|one| &one.source).collect::<Vec<_>>(),
         },
+        "adapters": adapters,
         "gpus": if plan.is_on_gpu { plan.gpus } else { 0 },
         "max_model_len": plan.max_model_len,
         "concurrency": plan.concurrency,
@@ -129,6 +146,7 @@ pub(super) fn json(model: &Model, plan: &Plan, folder: &Path, files: &[Written])
         "vram_fraction": plan.vram_fraction(),
         "memory_bytes": {
             "weights": estimate.weights,
+            "adapters": estimate.adapters,
             "kv_cache": estimate.kv,
             "kv_cache_per_sequence": estimate.kv_of_sequence,
             "kv_cache_per_token": plan.kv_bytes_per_token,

@@ -70,16 +70,105 @@ async fn a_folder_for_sglang_starts_it_with_a_program() {
     assert_eq!((files[1].name, files[1].text.contains("--mem-fraction-static")), ("serve.py", true));
 }
 
+/// Two adapters of repositories, of rank 40 at most.
+const ADAPTERS: [&str; 6] =
+    ["--lora", "sql=hf://acme/qwen3-sql", "--lora", "mail=hf://acme/qwen3-mail@v2", "--max-lora-rank", "40"];
+
+#[tokio::test]
+async fn adapters_are_weights_of_the_folder_and_models_of_the_endpoint() {
+    let options = [&["--name", "chat"][..], &ADAPTERS].concat();
+    let served = serve("hf://Qwen/Qwen3-8B", "qwen3-8b", &options).await.unwrap();
+    let files = served.files();
+    assert_eq!(files[0].text, include_str!("tests/vllm-lora.toml"), "\n{}", files[0].text);
+    let document = report::json(&served.model, &served.plan, std::path::Path::new("chat"), &files);
+    let adapters = serde_json::json!([
+        {"model": "chat:sql", "source": "hf://acme/qwen3-sql@main"},
+        {"model": "chat:mail", "source": "hf://acme/qwen3-mail@v2"},
+    ]);
+    assert_eq!(document["adapters"], adapters);
+
+    // SGLang divides `chat:sql` at the colon, and keeps a place for requests without an adapter.
+    let options = [&options[..], &["--engine", "sglang"]].concat();
+    let sglang = serve("hf://Qwen/Qwen3-8B", "qwen3-8b", &options).await.unwrap();
+    let text = &sglang.files()[0].text;
+    for part in [
+        "\"--enable-lora\", \"--max-loras-per-batch\", \"3\",",
+        "\"--lora-paths\", \"sql={weights}/adapters/sql\", \"mail={weights}/adapters/mail\",",
+        "openai_models = [\"chat:sql\", \"chat:mail\"]",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (vllm, sglang) = (served.plan.estimate.adapters, sglang.plan.estimate.adapters);
+    assert_eq!(vllm / 2 / 64, sglang / 3 / 40, "one adapter of rank 1");
+}
+
+/// A folder with this `adapter_config.json`, as the value of `--lora`.
+fn adapter(config: &str) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("adapter_config.json"), config).unwrap();
+    let given = format!("sql={}", dir.path().display());
+    (dir, given)
+}
+
+#[tokio::test]
+async fn the_rank_of_an_adapter_is_in_its_configuration() {
+    for (config, rank) in [
+        (r#"{"peft_type": "LORA", "r": 8}"#, 8),
+        (r#"{"r": 8, "rank_pattern": {"q_proj": 33}, "modules_to_save": null, "use_dora": false}"#, 64),
+    ] {
+        let (_dir, given) = adapter(config);
+        let served = serve("hf://org/m", "qwen3-8b", &["--lora", &given]).await.unwrap();
+        assert_eq!(served.plan.lora_rank, rank, "{config}");
+        let source = &served.model.adapters[0].source;
+        assert!(source.source.starts_with("file:/") && source.path.as_deref() == Some("adapters/sql"), "{source:?}");
+    }
+    for (config, says) in [
+        (r#"{"peft_type": "IA3", "r": 8}"#, "of type IA3; only LORA can be served"),
+        (r#"{"r": 8, "use_dora": true}"#, "vllm does not serve adapters with use_dora; merge the adapter"),
+        (r#"{"r": 8, "modules_to_save": ["lm_head"]}"#, "vllm does not serve adapters with modules_to_save"),
+        (r#"{"r": 1000}"#, "vllm serves adapters up to the rank 512, not 1000"),
+        (r#"{"peft_type": "LORA"}"#, "missing field `r`"),
+    ] {
+        let (_dir, given) = adapter(config);
+        let config = format!("{CONFIGS}/qwen3-8b.json");
+        let text = error(&["hf://org/m", "--config", &config, "--lora", &given]).await;
+        assert!(text.contains(says), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn mistakes_in_adapters_are_named() {
+    let config = format!("{CONFIGS}/qwen3-8b.json");
+    let many: Vec<String> = (0..17).flat_map(|n| ["--lora".to_owned(), format!("a{n}=hf://org/a")]).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let (_dir, given) = adapter(r#"{"r": 16}"#);
+    for (options, says) in [
+        (vec!["--lora", "hf://acme/sql"], "--lora hf://acme/sql: use NAME=ADAPTER"),
+        (vec!["--lora", "a:b=hf://acme/sql"], "with a name of letters, digits, -, _ and ."),
+        (vec!["--lora", "sql=hf://acme/sql"], "name their largest rank with --max-lora-rank"),
+        (vec!["--lora", "sql=hf://acme"], "use hf://org/model@revision"),
+        (vec!["--lora", "sql=nowhere"], "--lora: cannot find nowhere"),
+        (vec!["--lora", "sql=sql.gguf"], "vllm needs a folder or a repository with safetensors, not sql.gguf"),
+        (vec!["--lora", &given, "--lora", &given], "two adapters have the name sql"),
+        (vec!["--lora", &given, "--max-lora-rank", "8"], "--max-lora-rank 8: an adapter has the rank 16"),
+        (many, "an endpoint has at most 16 adapters, not 17"),
+    ] {
+        let text = error(&[&["hf://org/m", "--config", &config], &options[..]].concat()).await;
+        assert!(text.contains(says), "{options:?}: {text}");
+    }
+}
+
 /// What is written is what the packager reads.
 #[tokio::test]
 async fn folders_can_be_deployed() {
     for engine in ["vllm", "sglang"] {
-        let served = serve("hf://Qwen/Qwen3-8B", "qwen3-8b", &["--engine", engine]).await.unwrap();
+        let options = [&["--engine", engine][..], &ADAPTERS].concat();
+        let served = serve("hf://Qwen/Qwen3-8B", "qwen3-8b", &options).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("new/qwen3-8b");
         folder::write(&folder, &served.files()).unwrap();
         let package = Package::open(folder.to_str().unwrap(), Overlay::default()).unwrap();
-        assert_eq!((package.name.as_deref(), package.weights.len(), package.notes.len()), (Some("qwen3-8b"), 1, 0));
+        assert_eq!((package.name.as_deref(), package.weights.len(), package.notes.len()), (Some("qwen3-8b"), 3, 0));
         let Requirements::Unlocked(unlocked) = package.requirements().unwrap() else { panic!("they are not locked") };
         assert!(unlocked.lines[0].starts_with(&format!("{engine}==")), "{unlocked:?}");
         // The same again changes nothing; another text is not overwritten.
