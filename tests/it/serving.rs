@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use stokehold_tests::stack::stoke_binary;
 
 use crate::api::{self, Api};
+use crate::weights::Origin;
 
 /// Shape of the model: two layers, four heads that share two pairs of keys and values.
 const HIDDEN: u64 = 64;
@@ -136,6 +137,19 @@ fn tiny(path: &Path) {
     gguf.write(path);
 }
 
+/// Writes a LoRA adapter of rank 4 that changes the output of `tiny` so much that its first token is another one.
+fn adapter(path: &Path) {
+    let vocab = 3 + 256 + 26 + 1;
+    let mut gguf = Gguf { seed: 11, ..Gguf::default() };
+    gguf.word("general.architecture", "llama");
+    gguf.word("general.type", "adapter");
+    gguf.word("adapter.type", "lora");
+    gguf.entry("adapter.lora.alpha", 6, &10_000_f32.to_le_bytes());
+    gguf.tensor("output.weight.lora_a", &[HIDDEN, 4]);
+    gguf.tensor("output.weight.lora_b", &[4, vocab]);
+    gguf.write(path);
+}
+
 #[test]
 fn without_a_hub_the_error_names_what_works() {
     let serve = |options: &[&str]| {
@@ -184,4 +198,51 @@ async fn a_gguf_file_becomes_an_endpoint_that_answers() {
     // The same command again deploys nothing new.
     let again: Value = serde_json::from_str(&stack.stoke_ok(&serve)).unwrap();
     assert_eq!(again["deployed"]["version"], 1, "{again}");
+}
+
+#[test]
+fn an_adapter_of_the_hub_is_pinned_to_its_commit() {
+    let origin = Origin::start();
+    let config = std::fs::read(api::root().join("crates/model-size/tests/configs/qwen3-8b.json")).unwrap();
+    origin.put("/org/model/resolve/c0ffee/config.json", &config);
+    origin.put("/org/sql/resolve/c0ffee/adapter_config.json", br#"{"peft_type": "LORA", "r": 24}"#);
+    let serve = |adapter: &str| {
+        let mut command = std::process::Command::new(stoke_binary());
+        command.args(["serve", "hf://org/model", "--dry-run", "--json", "--lora", adapter]);
+        command.env("HF_ENDPOINT", &origin.url).env_remove("HF_TOKEN").output().unwrap()
+    };
+    let output = serve("sql=hf://org/sql");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let planned: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(planned["adapters"], json!([{"model": "model:sql", "source": "hf://org/sql@c0ffee"}]), "{planned}");
+    let manifest = planned["files"][0]["text"].as_str().unwrap();
+    assert!(manifest.contains("\"--max-loras\", \"1\", \"--max-lora-rank\", \"32\""), "{manifest}");
+    let output = serve("sql=hf://org/model");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("org/model has no adapter_config.json; is it a LoRA adapter?"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adapter_changes_the_answers_of_its_base() {
+    let (stack, dir) = api::stack(&[]);
+    let (model, lora) = (dir.path().join("tiny.gguf"), dir.path().join("sql.gguf"));
+    tiny(&model);
+    adapter(&lora);
+    let (model, lora) = (model.to_str().unwrap(), format!("sql={}", lora.display()));
+    for (name, options) in [("plain", vec![]), ("tuned", vec!["--lora", &lora])] {
+        let out = dir.path().join(name);
+        let options = [&["serve", model, "--name", name, "--out", out.to_str().unwrap()], &options[..]].concat();
+        let _ = stack.stoke_ok(&options);
+    }
+    let api = Api::of(&stack);
+    let answer = async |model: &str| {
+        let body = json!({"model": model, "prompt": "hi", "max_tokens": 8, "temperature": 0, "ignore_eos": true});
+        let response = api.request("POST", "/openai/v1/completions").json(&body).send().await.unwrap();
+        let (status, answer) = (response.status(), response.json::<Value>().await.unwrap());
+        assert_eq!(status, 200, "{answer}");
+        answer["choices"][0]["text"].clone()
+    };
+    let (plain, tuned) = (answer("plain").await, answer("tuned:sql").await);
+    assert_ne!(plain, tuned);
+    assert_eq!(answer("tuned").await, tuned, "every answer of llama.cpp uses the adapter");
 }

@@ -136,7 +136,7 @@ async fn models_are_the_endpoints_that_speak_it_and_their_other_names() {
 #[tokio::test]
 async fn an_endpoint_gets_the_body_and_its_result_is_the_answer() {
     let stack = Stack::start().await;
-    stack.deploy(server("chat", None, json!({"openai_models": ["gpt-4o"]}))).await;
+    stack.deploy(server("chat", None, json!({"openai_models": ["gpt-4o", "chat:sql"]}))).await;
     stack.deploy(server("fixed", Some("/v1/completions"), json!({"openai_served_model": "Org/Model"}))).await;
     stack.deploy(handler("python", json!({"openai": "chat", "openai_models": ["mini"]}))).await;
     let worker = Worker::join(&stack).await;
@@ -146,6 +146,9 @@ async fn an_endpoint_gets_the_body_and_its_result_is_the_answer() {
         ("/chat/completions", "chat@1", "chat", true),
         ("/completions", "gpt-4o", "gpt-4o", true),
         ("/responses", "gpt-4o@1", "gpt-4o", true),
+        // The name of an adapter, as `stoke serve --lora` writes it.
+        ("/chat/completions", "chat:sql", "chat:sql", true),
+        ("/chat/completions", "chat:sql@1", "chat:sql", true),
         ("/embeddings", "chat", "chat", true),
         ("/completions", "fixed", "Org/Model", false),
         ("/chat/completions", "mini", "mini", false),
