@@ -231,6 +231,7 @@ pub(crate) mod tests {
                 outcome: AttemptOutcome::Succeeded,
                 timing: Timing { run_ms: 1, ..Timing::default() },
                 cost_usd_micros: Some(3),
+                usage: None,
                 error: None,
             }],
             result: Some(JobResult::Inline(RawValue::from_string("{\"n\":1.50}".to_owned()).unwrap())),

@@ -49,6 +49,7 @@ fn attempt(number: u32, (leased_ms, ended_ms): (u64, u64), outcome: AttemptOutco
         outcome,
         timing,
         cost_usd_micros: None,
+        usage: None,
         error: None,
     }
 }

@@ -6,6 +6,7 @@ mod input;
 mod new;
 mod spec;
 mod step;
+mod tokens;
 mod trace;
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ pub use self::spec::{
     RetryPolicy, SLOT_PARTS, is_unshared,
 };
 pub use self::step::{Decision, Stage, StepRun, StepSpec};
+pub use self::tokens::{TOKENS_MAX, TokenUsage};
 pub use self::trace::{ParseTraceError, SpanId, TraceContext, TraceId};
 use crate::id::{Fence, JobId};
 
@@ -188,6 +190,12 @@ impl Job {
     #[must_use]
     pub fn winner(&self) -> Option<&Attempt> {
         self.attempts.iter().rev().find(|attempt| attempt.outcome == AttemptOutcome::Succeeded)
+    }
+
+    /// The tokens that the attempt with the result used; `None` if its result does not contain them.
+    #[must_use]
+    pub fn usage(&self) -> Option<TokenUsage> {
+        self.winner()?.usage
     }
 
     /// The S3 prefix of one attempt. Nothing else writes below it.

@@ -344,6 +344,7 @@ mod tests {
             outcome: AttemptOutcome::Succeeded,
             timing: Timing::default(),
             cost_usd_micros: None,
+            usage: None,
             error: None,
         });
         job

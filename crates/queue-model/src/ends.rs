@@ -219,6 +219,9 @@ impl Inner {
         };
         let outcome = if result.is_ok() { AttemptOutcome::Succeeded } else { AttemptOutcome::Failed };
         self.close_attempt(id, outcome, report.timing, result.as_ref().err().map(|error| (*error).clone()));
+        if let Some(attempt) = self.record(id).job.attempts.last_mut() {
+            attempt.usage = report.tokens();
+        }
         let took = self.took_ms(id, &report.timing);
         self.learn_cost(&spec.tenant, &spec.endpoint, took);
         self.count_run(&spec, report);

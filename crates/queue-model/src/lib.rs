@@ -23,6 +23,7 @@ use stokehold_protocol::id::{JobId, nonce};
 use stokehold_protocol::job::DependencyOn;
 use stokehold_protocol::state::{self, JobEvent};
 use stokehold_queue::budgets::Stood;
+use stokehold_queue::implementation::Numbers;
 use stokehold_queue::queue::{Limits, Signal, Work};
 use tokio::sync::mpsc;
 
@@ -91,7 +92,7 @@ struct Inner {
     /// Counters that only grow.
     flow: BTreeMap<String, u64>,
     /// Use of ended attempts by day and owner, named like in `count_spent` of lib/spent.lua.
-    spent: BTreeMap<u32, BTreeMap<String, [u64; 4]>>,
+    spent: BTreeMap<u32, BTreeMap<String, Numbers>>,
     ready: Counts,
     open: Counts,
     running: Counts,

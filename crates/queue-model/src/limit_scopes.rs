@@ -161,7 +161,7 @@ impl Inner {
                 LimitScope::Endpoint { tenant, endpoint } => format!("{tenant}|{endpoint}|"),
             };
             let of_day = self.spent.get(&day).into_iter().flatten().filter(|(field, _)| field.starts_with(&named));
-            let spent_usd_micros = of_day.map(|(_, [_, _, run, load])| run + load).sum();
+            let spent_usd_micros = of_day.map(|(_, [_, _, run, load, ..])| run + load).sum();
             let (stood, paused_until_ms) = (self.stood.get(name).copied(), self.paused.get(name).copied());
             Some(Budgeted { scope, budget, spent_usd_micros, stood, paused_until_ms })
         };

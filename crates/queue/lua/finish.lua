@@ -10,7 +10,8 @@
 --       class_gib (GiB of the class on which a job that has outgrown its GPU continues; none = no GPU is large enough),
 --       sharers (jobs that shared its time), turn_ms (how long it waited for a slot inside its worker);
 --       counted for the run: gpu, run_ms (none = it did not run), load (cold, disk; none = not loaded), load_ms;
---       spent on the run: machine, slot_ms (without loading), run_usd_micros, load_usd_micros
+--       spent on the run: machine, slot_ms (without loading), run_usd_micros, load_usd_micros;
+--       prompt_tokens, cached_tokens, completion_tokens (none = the result does not have them)
 -- Reply {"ok" | "stale_fence" | "already_ended" | "not_found", ...} in order
 --- @include "lib/announce", "lib/clock", "lib/ends", "lib/fences", "lib/flow", "lib/guard", "lib/keys"
 --- @include "lib/learn_cost", "lib/load", "lib/memory", "lib/requeue", "lib/spent", "lib/stop", "lib/text"
@@ -99,7 +100,9 @@ local function count_run(job, now, report)
     grow(report.load .. ':' .. of, 1)
     grow(report.load .. '_ms:' .. of, report.load_ms)
   end
-  count_spent(job, now, report.machine, report.slot_ms, report.run_usd_micros, report.load_usd_micros)
+  local tokens = report.prompt_tokens and {report.prompt_tokens, report.cached_tokens, report.completion_tokens}
+  for n, name in ipairs(tokens and TOKENS or {}) do grow(name .. ':' .. job.tenant .. ':' .. job.endpoint, tokens[n]) end
+  count_spent(job, now, report.machine, tokens, report.slot_ms, report.run_usd_micros, report.load_usd_micros)
 end
 
 local function finish(report)

@@ -5,7 +5,8 @@
 //! Fields of `:flow`: `a:`, `s:`, `l:` with a lane count jobs that became ready, that started, and that started late,
 //! each job once. `e:`, `x:` with `<tenant>:<endpoint>` count jobs that ended, and that failed or expired. `n:`, `r:`
 //! with `<tenant>:<endpoint>:<GPU model>` count runs that ended and their milliseconds. `cold:`, `cold_ms:`, `disk:`,
-//! `disk_ms:` count loads of the model from elsewhere and from the host's own disk.
+//! `disk_ms:` count loads of the model from elsewhere and from the host's own disk. `prompt_tokens:`, `cached_tokens:`,
+//! `completion_tokens:` with `<tenant>:<endpoint>` count the tokens of jobs that ended with a result.
 
 pub(crate) mod counters;
 
@@ -16,7 +17,7 @@ use redis::streams::StreamRangeReply;
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::job::Priority;
+use crate::job::{Priority, TokenUsage};
 use crate::keys::Keys;
 use crate::limits::Limits;
 pub(crate) use counters::{RunCount, Seen, Waiting, assemble};
@@ -40,6 +41,8 @@ pub struct Flow {
     pub ended: u64,
     /// Number of these that failed or expired.
     pub failed: u64,
+    /// Tokens of the jobs that ended with a result.
+    pub tokens: TokenUsage,
     /// Number of further jobs that the limits of the endpoint and its tenant allow to run; `None` without limits.
     pub may_start: Option<u64>,
     /// Lanes of the endpoint by priority and class, in order.

@@ -15,7 +15,7 @@
 //! | `:passed` | HASH | starts since a lower priority had one | while lower work waits |
 //! | `:cost` | HASH | expected run of `<tenant>:<endpoint>`, ms | until the endpoint is deleted |
 //! | `:flow` | HASH | jobs that were submitted, started, started late and run, by lane, or by endpoint and kind of GPU (flow.rs); only grows | unlimited |
-//! | `:spent:<day>` | HASH | costs of attempts that ended on a day (UTC, since 1970), by tenant, endpoint, batch and instance (costs/spent.rs) | 401 days |
+//! | `:spent:<day>` | HASH | costs and tokens of attempts that ended on a day (UTC, since 1970), by tenant, endpoint, batch and instance (costs/spent.rs) | 401 days |
 //! | `:spent:<day>:gates` | HASH | costs of attempts that ended on a day, by limit scope, micro-dollars | 3 days |
 //! | `:timings:<tenant>:<endpoint>:<hour>` | HASH | durations of the parts of attempts that ended in an hour (since 1970), by version (timings.rs) | 49 hours |
 //! | `:unmet` | STRING | the autoscaler was notified that no worker waits for the ready jobs | half a second |

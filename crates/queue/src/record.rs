@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::error::Error;
 use crate::id::{Fence, JobId};
-use crate::job::{Attempt, AttemptOutcome, Job, JobError, JobResult, JobSpec, JobState, Timing};
+use crate::job::{Attempt, AttemptOutcome, Job, JobError, JobResult, JobSpec, JobState, Timing, TokenUsage};
 use crate::stored_spec;
 
 /// The parts of an attempt that only some attempts have.
@@ -26,15 +26,19 @@ struct Rest {
     turn_ms: Option<u64>,
     #[serde(rename = "inputs", skip_serializing_if = "Option::is_none")]
     inputs_ms: Option<u64>,
+    /// Prompt, cached and completion tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<[u64; 3]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<JobError>,
 }
 
 impl Rest {
     fn is_empty(&self) -> bool {
-        let Self { batch_size, sharers_milli, cost_usd_micros, turn_ms, inputs_ms, error } = self;
+        let Self { batch_size, sharers_milli, cost_usd_micros, turn_ms, inputs_ms, tokens, error } = self;
         let numbers = [*cost_usd_micros, *turn_ms, *inputs_ms];
-        batch_size.is_none() && sharers_milli.is_none() && numbers.iter().all(Option::is_none) && error.is_none()
+        let is_plain = batch_size.is_none() && sharers_milli.is_none() && tokens.is_none() && error.is_none();
+        is_plain && numbers.iter().all(Option::is_none)
     }
 }
 
@@ -42,6 +46,7 @@ impl Rest {
 pub(crate) fn attempt_tail(
     timing: &Timing,
     cost_usd_micros: Option<u64>,
+    usage: Option<TokenUsage>,
     error: Option<&JobError>,
 ) -> Result<String, serde_json::Error> {
     let Timing { queued_ms: _, env_ms, weights_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms, .. } = timing;
@@ -58,7 +63,8 @@ pub(crate) fn attempt_tail(
     let batch_size = Some(timing.batch_size).filter(|size| *size > 0);
     // A run that has its process to itself reports no sharers.
     let sharers_milli = Some(timing.sharers_milli).filter(|sharers| *sharers > 1_000);
-    let rest = Rest { batch_size, sharers_milli, cost_usd_micros, turn_ms, inputs_ms, error: error.cloned() };
+    let tokens = usage.map(|usage| usage.numbers());
+    let rest = Rest { batch_size, sharers_milli, cost_usd_micros, turn_ms, inputs_ms, tokens, error: error.cloned() };
     if !rest.is_empty() {
         tail.push(' ');
         tail.push_str(&serde_json::to_string(&rest)?);
@@ -111,6 +117,7 @@ fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Optio
             sharers_milli: rest.sharers_milli.unwrap_or_default(),
         },
         cost_usd_micros: rest.cost_usd_micros,
+        usage: rest.tokens.map(TokenUsage::from),
         error: rest.error,
     })
 }
@@ -225,6 +232,7 @@ impl Decoder<'_> {
                 outcome: AttemptOutcome::Running,
                 timing: Timing { queued_ms: queued.parse().map_err(|_| corrupt())?, ..Timing::default() },
                 cost_usd_micros: None,
+                usage: None,
                 error: None,
             });
         }

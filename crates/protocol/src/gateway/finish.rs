@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::{LeaseRef, Offer, wire};
 use crate::id::{Fence, JobId};
-use crate::job::{JobError, Timing};
+use crate::job::{JobError, Timing, TokenUsage};
 
 /// Maximum number of jobs in one call of a handler.
 pub const BATCH_SIZE_MAX: u32 = 256;
@@ -24,6 +24,9 @@ pub struct FinishReport {
     /// The cost of the attempt. Workers cannot set it: the gateway computes it from the stored price.
     #[serde(skip)]
     pub cost_usd_micros: Option<u64>,
+    /// The tokens that the run used, if its result contains them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<TokenUsage>,
     /// With `oom_gpu`: the least GPU memory that the model was observed to need, MiB. Absent if another model may have
     /// been the cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,11 +66,21 @@ impl FinishReport {
             fence,
             timing,
             cost_usd_micros: None,
+            usage: None,
             vram_need_mib: None,
             outgrown: None,
             card_kind: String::new(),
             machine: String::new(),
             outcome,
+        }
+    }
+
+    /// The tokens that count for the job: those of the attempt with the result, as far as they are possible.
+    #[must_use]
+    pub fn tokens(&self) -> Option<TokenUsage> {
+        match self.outcome {
+            FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. } => self.usage?.checked(),
+            FinishOutcome::Failed { .. } => None,
         }
     }
 

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::{FinishOutcome, FinishReport, JobEventReport, JobMessage, LogStream};
 use crate::id::{Fence, JobId};
-use crate::job::{JobError, Timing};
+use crate::job::{JobError, Timing, TokenUsage};
 
 #[derive(Deserialize)]
 pub(super) struct Report {
@@ -19,6 +19,7 @@ pub(super) struct Report {
     result: Option<Box<RawValue>>,
     size_bytes: Option<u64>,
     error: Option<JobError>,
+    usage: Option<TokenUsage>,
     vram_need_mib: Option<u64>,
 }
 
@@ -46,6 +47,7 @@ impl TryFrom<Report> for FinishReport {
             fence: report.fence,
             timing: report.timing,
             cost_usd_micros: None,
+            usage: report.usage,
             vram_need_mib: report.vram_need_mib,
             outgrown: None,
             card_kind: String::new(),

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::JobError;
 use super::spec::is_zero;
+use super::{JobError, TokenUsage};
 use crate::id::Fence;
 
 /// Durations of the parts of an attempt, milliseconds. 0 if a part was not needed, e.g. the boot of a warm runner.
@@ -166,6 +166,9 @@ pub struct Attempt {
     /// Cost of the attempt: its time at the worker's price. `None` if the price is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd_micros: Option<u64>,
+    /// The tokens that it used, if its result contains them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<TokenUsage>,
     /// The error of a failed attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JobError>,

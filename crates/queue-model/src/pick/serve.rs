@@ -196,6 +196,7 @@ impl Inner {
             outcome: AttemptOutcome::Running,
             timing: Timing { queued_ms, ..Timing::default() },
             cost_usd_micros: None,
+            usage: None,
             error: None,
         });
         let spec_bytes = implementation::encode_spec(&record.job.spec).map_or(0, |text| text.len());

@@ -4,15 +4,20 @@
 local DAY_MS = 86400000
 local SPENT_MAX = 50000 -- fields of a day: instances, endpoints and batches
 local SPENT_S = 401 * 86400 -- as long as bills are kept (autoscaler/src/bills.rs)
+local TOKENS = {'prompt_tokens', 'cached_tokens', 'completion_tokens'}
 local spent = {} -- costs of this call: key of a day -> field -> numbers
 local spent_at = {} -- costs of this call: key of a day -> scope -> micro-dollars
 
 -- Counts what an ended attempt took: slot time in ms, and the costs of running and loading in micro-dollars. An attempt
 -- that ran past midnight is divided among its days by time; as a job it counts on the last day. The instance is the
--- last part of the field, because operators choose the names of instances freely.
-local function count_spent(job, now, instance, ...)
+-- last part of the field, because operators choose the names of instances freely. `tokens` are those of `TOKENS`, if
+-- the attempt ended with a result that has them. They count on the last day too.
+local function count_spent(job, now, instance, tokens, ...)
   local since, took = tonumber(job.leased), {...}
-  if job.batch then count(batch_key(job.batch), 'spent', took[2] + took[3]) end
+  if job.batch then
+    count(batch_key(job.batch), 'spent', took[2] + took[3])
+    for n, name in ipairs(tokens and TOKENS or {}) do count(batch_key(job.batch), name, tokens[n]) end
+  end
   local last, left = math.floor(now / DAY_MS), {tonumber(took[1]), tonumber(took[2]), tonumber(took[3])}
   local field = table.concat({job.tenant, job.endpoint, job.batch or '-', instance}, '|')
   for day = math.max(math.floor(since / DAY_MS), last - 400), last do
@@ -28,6 +33,7 @@ local function count_spent(job, now, instance, ...)
     spent[key] = spent[key] or {}
     local before = spent[key][field] or {0, 0, 0, 0}
     for n = 1, 4 do before[n] = before[n] + part[n] end
+    for n, by in ipairs(day == last and tokens or {}) do before[4 + n] = (before[4 + n] or 0) + by end
     spent[key][field] = before
     local at = spent_at[key .. ':gates'] or {}
     spent_at[key .. ':gates'] = at
@@ -58,6 +64,8 @@ local function flush_spent()
         -- Keeps words that a later release adds.
         words[n] = by[n] and text(tonumber(number) + by[n]) or number
       end
+      -- A field has no numbers of tokens until the first job that has them.
+      for new = n + 1, #by do words[new] = text(by[new]) end
       redis.call('HSET', key, field, table.concat(words, ' '))
       if not before then redis.call('EXPIRE', key, SPENT_S) end
     end

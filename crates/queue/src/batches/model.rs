@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::budgets::AtBudget;
 use crate::costs::Forecast;
 use crate::id::JobId;
-use crate::job::{BatchLine, Hook, Idempotency, JobError, JobResult, JobState, Priority};
+use crate::job::{BatchLine, Hook, Idempotency, JobError, JobResult, JobState, Priority, TokenUsage};
 
 /// The part of a batch that its owner fixes at creation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -246,6 +246,8 @@ pub struct Batch {
     pub drains: bool,
     /// Cost of its ended attempts, micro-dollars.
     pub spent_usd_micros: u64,
+    /// Tokens of its ended lines that have a result.
+    pub usage: TokenUsage,
     /// The forecast of its cost when it started.
     pub forecast: Option<Forecast>,
     /// S3 key of its lines.

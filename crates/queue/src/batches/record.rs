@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::{Batch, BatchState, EndedLine, FeedPosition, StopReason};
 use crate::error::Error;
 use crate::id::{Fence, JobId};
-use crate::job::{Job, JobResult, JobState, OUTPUT_NAME};
+use crate::job::{Job, JobResult, JobState, OUTPUT_NAME, TokenUsage};
 use crate::record::run_ms;
 use crate::stored_spec;
 
@@ -47,6 +47,11 @@ pub(super) fn decode(id: &str, fields: &HashMap<String, String>) -> Result<Optio
         is_over_budget: fields.text("stop_reason") == Some(BUDGET),
         drains: fields.text("drains").is_some(),
         spent_usd_micros: fields.number("spent")?.unwrap_or(0),
+        usage: TokenUsage {
+            prompt_tokens: fields.number("prompt_tokens")?.unwrap_or(0),
+            cached_tokens: fields.number("cached_tokens")?.unwrap_or(0),
+            completion_tokens: fields.number("completion_tokens")?.unwrap_or(0),
+        },
         forecast: fields.json("forecast")?,
         input: fields.text("input").map(str::to_owned),
         skip: fields.text("skip").filter(|key| !key.is_empty()).map(str::to_owned),

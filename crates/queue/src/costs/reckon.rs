@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::split::{split, weights};
 use super::{DayBill, MachineBill, Spent};
+use crate::job::TokenUsage;
 
 /// Costs by category, micro-dollars.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -83,6 +84,8 @@ pub struct Line {
     pub jobs: u64,
     /// Time that slots ran them, milliseconds.
     pub run_ms: u64,
+    /// Tokens of the jobs that ended with a result.
+    pub usage: TokenUsage,
     /// Costs of running and of loading as counted when the attempts ended, at the price of the instance.
     pub counted: (u64, u64),
     /// Whether the instance's provider has not billed the final amount yet.
@@ -151,6 +154,7 @@ fn line(it: &Spent, kind: &str, cost: Cost, on_demand: u64, is_estimate: bool) -
         on_demand,
         jobs: it.jobs,
         run_ms: it.run_ms,
+        usage: it.usage,
         counted: (it.run_usd_micros, it.load_usd_micros),
         is_estimate,
     }
@@ -198,6 +202,7 @@ fn unserved(bill: &MachineBill, day: u32, of_day: &DayBill) -> Line {
         on_demand,
         jobs: 0,
         run_ms: 0,
+        usage: TokenUsage::default(),
         counted: (0, 0),
         is_estimate: bill.is_estimate(),
     }

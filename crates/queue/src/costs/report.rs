@@ -1,10 +1,11 @@
 //! Cost reports, grouped by a chosen dimension.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
 use super::{Cost, Line};
+use crate::job::TokenUsage;
 
 const HOUR_MS: u128 = 3_600_000;
 
@@ -51,6 +52,10 @@ pub struct Row {
     pub jobs: u64,
     /// Time that slots ran them, milliseconds.
     pub run_ms: u64,
+    /// Tokens of the jobs that ended with a result.
+    pub usage: TokenUsage,
+    /// The part of the cost that belongs to endpoints with tokens, on the days on which they have some.
+    pub of_tokens_usd_micros: u64,
     /// On-demand cost of the same use.
     pub on_demand_usd_micros: u64,
     /// Whether a provider has not billed the final amount yet.
@@ -65,10 +70,19 @@ impl Row {
         (self.jobs > 0).then(|| u64::try_from(all / u128::from(self.jobs)).unwrap_or(u64::MAX))
     }
 
-    fn add(&mut self, line: &Line) {
+    /// The price of a million tokens, micro-dollars: the cost of the endpoints with tokens, divided by the tokens; `None`
+    /// without tokens.
+    #[must_use]
+    pub fn per_million_tokens(&self) -> Option<u64> {
+        self.usage.per_million(self.of_tokens_usd_micros)
+    }
+
+    fn add(&mut self, line: &Line, has_tokens: bool) {
         self.cost += line.cost;
         self.jobs += line.jobs;
         self.run_ms += line.run_ms;
+        self.usage += line.usage;
+        self.of_tokens_usd_micros += if has_tokens { line.cost.total() } else { 0 };
         self.on_demand_usd_micros += line.on_demand;
         self.is_estimate |= line.is_estimate;
     }
@@ -128,10 +142,14 @@ pub fn report(lines: &[Line], by: By, tenant: Option<&str>, prices: &[Hosted]) -
         (Some(_), None) => false,
         (None, _) => true,
     };
+    // A line without tokens counts too if the endpoint has some on that day: its failed runs are part of the price.
+    let owner = |line: &'_ Line| line.who.clone().map(|who| (line.day, who.tenant, who.endpoint));
+    let with_tokens: BTreeSet<_> = lines.iter().filter(|line| line.usage.total() > 0).filter_map(owner).collect();
     for line in lines.iter().filter(is_asked_for) {
+        let has_tokens = !with_tokens.is_empty() && owner(line).is_some_and(|of| with_tokens.contains(&of));
         let group = group(line, by);
-        rows.entry(group.clone()).or_insert_with(|| Row { group, ..Row::default() }).add(line);
-        all.add(line);
+        rows.entry(group.clone()).or_insert_with(|| Row { group, ..Row::default() }).add(line, has_tokens);
+        all.add(line, has_tokens);
         for price in prices.iter().filter(|price| price.kind == line.kind) {
             let there = hosted.entry(&price.service).or_default();
             there.0 += u128::from(micros(price.usd_per_hour)) * u128::from(line.run_ms);

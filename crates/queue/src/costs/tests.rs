@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::job::TokenUsage;
 
 const HOUR: u64 = 3_600_000;
 const DAY: u64 = 24 * HOUR;
@@ -42,6 +43,7 @@ fn spent(day: u32, tenant: &str, machine: &str, run: u64, load: u64) -> Spent {
         run_ms: run,
         run_usd_micros: run,
         load_usd_micros: load,
+        usage: TokenUsage::default(),
     }
 }
 
@@ -101,6 +103,7 @@ fn works() -> impl Strategy<Value = Vec<Spent>> {
                 batch: batch.clone(),
                 jobs,
                 run_ms,
+                usage: [jobs % 3, 0, run_ms % 2].into(),
                 ..spent(day, tenant, &machine, run, load)
             };
             cells.insert((day, tenant, endpoint, batch, machine), it);
@@ -129,6 +132,8 @@ proptest! {
             prop_assert_eq!(told.rows.iter().map(|row| row.cost.total()).sum::<u64>(), owed);
             prop_assert_eq!(told.total.cost.total(), owed);
             prop_assert_eq!(told.total.jobs, spent.iter().map(|it| it.jobs).sum::<u64>());
+            prop_assert_eq!(told.total.usage.total(), spent.iter().map(|it| it.usage.total()).sum::<u64>());
+            prop_assert!(told.total.of_tokens_usd_micros <= told.total.cost.total());
         }
         // The cost of each instance equals its bill, and the cost of a tenant is the same in every grouping.
         for row in report(&apart, By::Machine, None, &[]).rows {
@@ -192,6 +197,20 @@ fn what_a_machine_did_beside_its_jobs_is_spread_by_what_they_ran() {
     assert_eq!((told.total.cost.total(), told.total.on_demand_usd_micros), (2_500_000, 5_000_000));
     assert_eq!(told.total.per_1000_jobs(), Some(625_000_000));
     assert!((told.idle_share() - 0.252).abs() < 1e-9 && told.total.is_estimate);
+}
+
+#[test]
+fn a_million_tokens_cost_what_the_endpoints_with_tokens_cost() {
+    let (mut spent, bills) = two();
+    spent[0].usage = [1_500_000, 1_000_000, 500_000].into();
+    // Failed runs of the same endpoint, in a batch.
+    spent.push(Spent { batch: Some("batch_1".to_owned()), ..spent[0].clone() });
+    spent[2].usage = TokenUsage::default();
+    let told = report(&reckon(&spent, &bills, ALL, NOW, false), By::Tenant, None, &[]);
+    let [acme, zoo] = &told.rows[..] else { panic!("{told:?}") };
+    assert_eq!(acme.per_million_tokens(), Some(acme.cost.total() / 2));
+    assert_eq!((zoo.per_million_tokens(), zoo.of_tokens_usd_micros), (None, 0));
+    assert_eq!(told.total.per_million_tokens(), acme.per_million_tokens(), "no other endpoint is in the price");
 }
 
 #[test]

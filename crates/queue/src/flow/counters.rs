@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Flow, GpuRuns, LaneFlow};
 use crate::gateway::{FinishOutcome, FinishReport};
+use crate::job::TokenUsage;
 use crate::keys::parse_lane;
 use crate::limit_scope::LimitScope;
 use crate::limits::Limits;
@@ -82,7 +83,12 @@ pub struct RunCount<'a> {
     pub load: Option<Load>,
     /// Duration of the load, milliseconds.
     pub load_ms: u64,
+    /// The tokens, if the run ended with a result that has them.
+    pub tokens: Option<TokenUsage>,
 }
+
+/// The words of the fields that count tokens, in the order of [`TokenUsage::numbers`].
+const TOKENS: [&str; 3] = ["prompt_tokens", "cached_tokens", "completion_tokens"];
 
 impl<'a> RunCount<'a> {
     /// The count for a report.
@@ -94,7 +100,7 @@ impl<'a> RunCount<'a> {
         let load_ms = fetch_ms + timing.boot_ms + timing.load_ms + timing.warmup_ms;
         let load =
             (timing.boot_ms + timing.load_ms > 0).then_some(if fetch_ms >= COLD_MS { Load::Cold } else { Load::Disk });
-        Self { kind: &report.card_kind, run_ms: ran.then_some(timing.run_ms), load, load_ms }
+        Self { kind: &report.card_kind, run_ms: ran.then_some(timing.run_ms), load, load_ms, tokens: report.tokens() }
     }
 
     /// The fields to increase, and their increments, like in `finish.lua`.
@@ -108,6 +114,11 @@ impl<'a> RunCount<'a> {
         if let Some(load) = self.load {
             let word = load.word();
             fields.extend([(format!("{word}:{of}"), 1), (format!("{word}_ms:{of}"), self.load_ms)]);
+        }
+        for (word, tokens) in TOKENS.into_iter().zip(self.tokens.unwrap_or_default().numbers()) {
+            if tokens > 0 {
+                fields.push((format!("{word}:{tenant}:{endpoint}"), tokens));
+            }
         }
         fields
     }
@@ -140,6 +151,7 @@ pub fn assemble(seen: Seen) -> Vec<Flow> {
         set(lanes.entry(key).or_insert(new));
     };
     let mut ends: BTreeMap<(&str, &str), [u64; 2]> = BTreeMap::new();
+    let mut tokens: BTreeMap<(&str, &str), [u64; 3]> = BTreeMap::new();
     for (field, number) in &seen.counters {
         let Some((word, of)) = field.split_once(':') else { continue };
         match word {
@@ -151,6 +163,11 @@ pub fn assemble(seen: Seen) -> Vec<Flow> {
             "a" => of_lane(of, &|lane| lane.arrived = *number),
             "s" => of_lane(of, &|lane| lane.started = *number),
             "l" => of_lane(of, &|lane| lane.late = *number),
+            _ if TOKENS.contains(&word) => {
+                if let (Some(whose), Some(n)) = (of.split_once(':'), TOKENS.iter().position(|known| *known == word)) {
+                    tokens.entry(whose).or_default()[n] = *number;
+                }
+            }
             _ => {
                 let mut parts = of.splitn(3, ':').map(str::to_owned);
                 let (Some(tenant), Some(endpoint), Some(kind)) = (parts.next(), parts.next(), parts.next()) else {
@@ -185,6 +202,9 @@ pub fn assemble(seen: Seen) -> Vec<Flow> {
     }
     for ((tenant, endpoint), [ended, failed]) in ends {
         of(tenant.to_owned(), endpoint.to_owned(), &mut |flow| (flow.ended, flow.failed) = (ended, failed));
+    }
+    for ((tenant, endpoint), numbers) in tokens {
+        of(tenant.to_owned(), endpoint.to_owned(), &mut |flow| flow.tokens = numbers.into());
     }
     for (scope, running) in &seen.running {
         if let Some((tenant, endpoint)) = scope.strip_prefix("e:").and_then(|scope| scope.split_once(':')) {
@@ -225,6 +245,8 @@ mod tests {
                 ("cold_ms:acme:draw:RTX 4090", 30_000),
                 ("e:acme:draw", 4),
                 ("x:acme:draw", 1),
+                ("prompt_tokens:acme:draw", 30),
+                ("completion_tokens:acme:draw", 9),
                 ("later:acme:draw:x", 1),
                 ("nonsense", 1),
             ]
@@ -242,7 +264,7 @@ mod tests {
         let flows = assemble(seen);
         let [flow] = &flows[..] else { panic!("{flows:?}") };
         assert_eq!((flow.tenant.as_str(), flow.endpoint.as_str(), flow.running), ("acme", "draw", 1));
-        assert_eq!((flow.ended, flow.failed), (4, 1));
+        assert_eq!((flow.ended, flow.failed, flow.tokens.numbers()), (4, 1, [30, 0, 9]));
         assert_eq!(flow.may_start, Some(1), "the tenant's limit is the closer one");
         let [urgent, batch] = &flow.lanes[..] else { panic!("{flow:?}") };
         assert_eq!((urgent.arrived, urgent.started, urgent.late), (7, 5, 1));

@@ -8,7 +8,7 @@ use crate::costs::spent::AttemptUse;
 use crate::error::Error;
 use crate::flow::RunCount;
 use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport, Outgrown};
-use crate::job::{JobError, Responsible};
+use crate::job::{JobError, Responsible, TokenUsage};
 use crate::keys::Keys;
 use crate::record;
 use crate::retry::{MAX_INFRA_ATTEMPTS, MAX_OOM_ATTEMPTS, POISON_CRASHES, POISON_WORKERS, jitter};
@@ -62,6 +62,10 @@ fn pack(report: &FinishReport) -> Result<Packed, Error> {
     let took = AttemptUse::of(report);
     packed.text("machine", took.machine).number("slot_ms", took.run_ms);
     packed.number("run_usd_micros", took.run_usd_micros).number("load_usd_micros", took.load_usd_micros);
+    if let Some(TokenUsage { prompt_tokens, cached_tokens, completion_tokens }) = report.tokens() {
+        packed.number("prompt_tokens", prompt_tokens).number("cached_tokens", cached_tokens);
+        packed.number("completion_tokens", completion_tokens);
+    }
     Ok(packed)
 }
 
@@ -82,7 +86,7 @@ fn tail(report: &FinishReport) -> Result<String, Error> {
         FinishOutcome::Failed { error } => Some(error),
         FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. } => None,
     };
-    record::attempt_tail(&report.timing, report.cost_usd_micros, error).map_err(corrupt)
+    record::attempt_tail(&report.timing, report.cost_usd_micros, report.tokens(), error).map_err(corrupt)
 }
 
 pub(super) fn json<T: Serialize>(value: &T) -> Result<String, Error> {

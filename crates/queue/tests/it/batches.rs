@@ -11,7 +11,9 @@ use stokehold_queue::budgets::AtBudget;
 use stokehold_queue::capability::Capability;
 use stokehold_queue::costs::{Forecast, Unknown};
 use stokehold_queue::gateway::FinishReport;
-use stokehold_queue::job::{BatchLine, ErrorCode, Hook, HookEvent, Idempotency, JobState, NewJob, Priority, Timing};
+use stokehold_queue::job::{
+    BatchLine, ErrorCode, Hook, HookEvent, Idempotency, JobState, NewJob, Priority, Timing, TokenUsage,
+};
 use stokehold_queue::queue::{BatchGuard, LeaseQuery};
 use stokehold_queue::{Batches, Clock, Error, JobId, ManualClock, Queue, RedisQueue};
 
@@ -254,9 +256,11 @@ async fn a_batch_counts_what_it_spends_and_says_that_its_budget_stopped_it() {
     feed(&queue, &id, 0, 5).await.unwrap();
     let leases = queue.lease(LeaseQuery::new("w", 3, Capability::usual(0))).await.unwrap();
     let timing = Timing { run_ms: 60, load_ms: 30, ..Timing::default() };
-    let costs = |lease| FinishReport { cost_usd_micros: Some(90), timing, ..succeed(lease) };
+    let usage = Some(TokenUsage { prompt_tokens: 20, cached_tokens: 0, completion_tokens: 7 });
+    let costs = |lease| FinishReport { cost_usd_micros: Some(90), timing, usage, ..succeed(lease) };
     queue.finish(&[costs(&leases[0]), costs(&leases[1])]).await.unwrap();
-    assert_eq!(batches.get(&id).await.unwrap().unwrap().spent_usd_micros, 180);
+    let batch = batches.get(&id).await.unwrap().unwrap();
+    assert_eq!((batch.spent_usd_micros, batch.usage.numbers()), (180, [40, 0, 14]));
     let known = Forecast::Unknown(Unknown::NoJobs);
     batches.note_forecast(&id, &known).await.unwrap();
     assert_eq!(batches.stop_at_budget("t", &id, AtBudget::Drain).await.unwrap(), Stopped::Stopping);

@@ -14,7 +14,7 @@ use stokehold_queue::costs::day_of;
 use stokehold_queue::gateway::{FinishReport, LeaseRef};
 use stokehold_queue::job::{
     Concurrency, Dependency, DependencyOn, ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, RetryPolicy,
-    SLOT_PARTS, Stage, StepRun, Timing,
+    SLOT_PARTS, Stage, StepRun, Timing, TokenUsage,
 };
 use stokehold_queue::queue::{Due, Lease, LeaseQuery, LimitScope, Settlement, Usage, Verdict, WarmLane};
 use stokehold_queue::{Clock, Error, JobId, ManualClock, Queue, Shards};
@@ -252,7 +252,13 @@ impl Pair {
             let (batch_size, load_ms) = (u32::try_from(n % 3).unwrap(), (n % 7) as u64);
             let timing = Timing { batch_size, load_ms, ..report.timing };
             let machine = ["m-1", "rack|2"][n % 2].to_owned();
-            [FinishReport { timing, machine, cost_usd_micros: Some((n % 1_000) as u64), ..report }]
+            // Some have tokens, one of them more than is possible.
+            let usage = (n.is_multiple_of(2)).then(|| TokenUsage {
+                prompt_tokens: n as u64 % 50,
+                cached_tokens: n as u64 % 11,
+                completion_tokens: if n.is_multiple_of(14) { u64::MAX } else { n as u64 % 5 },
+            });
+            [FinishReport { timing, machine, cost_usd_micros: Some((n % 1_000) as u64), usage, ..report }]
         };
         let (redis, memory) = (self.redis.finish(&told(redis)).await, self.memory.finish(&told(memory)).await);
         assert_eq!(redis.unwrap(), memory.unwrap());
@@ -339,7 +345,7 @@ fn facts(job: &Job) -> impl PartialEq + std::fmt::Debug + use<> {
         .iter()
         .map(|a| {
             let fact = (a.attempt, a.outcome, a.fence.counter(), a.leased_ms, a.ended_ms, a.timing, a.error.clone());
-            (fact, a.worker_id.clone())
+            (fact, a.worker_id.clone(), a.usage)
         })
         .collect();
     let revision = (job.state == JobState::Blocked).then(|| job.revision.clone());

@@ -164,6 +164,10 @@ macro_rules! cases {
                 what_is_released_or_lost_or_cancelled_is_not_counted
                 each_tenant_endpoint_batch_and_machine_is_counted_apart
                 a_run_over_midnight_is_counted_in_both_days
+                the_tokens_of_a_job_are_counted_once
+                tokens_add_up_after_jobs_without_tokens
+                a_result_that_a_step_checks_has_its_tokens_counted
+                tokens_count_on_the_day_of_the_end
             }
             signals {
                 one_submit_wakes_one_waiter_the_smallest_that_fits

@@ -2,11 +2,11 @@
 
 use stokehold_queue::costs::{Spent, day_of};
 use stokehold_queue::gateway::{FinishAnswer, FinishReport};
-use stokehold_queue::job::{BatchLine, ErrorCode, JobSpec, Timing};
+use stokehold_queue::job::{BatchLine, ErrorCode, JobSpec, Stage, TOKENS_MAX, Timing, TokenUsage};
 use stokehold_queue::queue::Lease;
 use stokehold_queue::{ManualClock, Queue};
 
-use super::{LEASE_MS, START_MS, cancels, fail, held, one, owned, spec, submit, succeed, take};
+use super::{LEASE_MS, START_MS, cancels, fail, held, one, owned, spec, step_spec, submit, succeed, take};
 
 const DAY_MS: u64 = 86_400_000;
 
@@ -99,4 +99,70 @@ pub(crate) async fn a_run_over_midnight_is_counted_in_both_days<Q: Queue>(queue:
     let facts: Vec<_> = all.iter().map(|it| (it.day, it.jobs, it.run_usd_micros, it.load_usd_micros)).collect();
     let today = day_of(START_MS);
     assert_eq!(facts, [(today, 0, 480, 240), (today + 1, 1, 120, 60)]);
+}
+
+/// A report of an attempt that used these tokens.
+fn using(usage: [u64; 3], report: FinishReport) -> FinishReport {
+    FinishReport { usage: Some(usage.into()), ..on("m-1", report) }
+}
+
+/// The tokens by day, and those of the endpoint `echo` since the queue exists.
+async fn tokens<Q: Queue>(queue: &Q) -> (Vec<(u32, [u64; 3])>, [u64; 3]) {
+    let by_day = spent(queue).await.into_iter().map(|it| (it.day - day_of(START_MS), it.usage.numbers()));
+    let flows = queue.flow().await.unwrap();
+    let of_echo = flows.iter().find(|flow| flow.endpoint == "echo").map(|flow| flow.tokens.numbers());
+    (by_day.collect(), of_echo.unwrap_or_default())
+}
+
+pub(crate) async fn the_tokens_of_a_job_are_counted_once<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    let id = submit(queue, [spec("echo")]).await[0];
+    // A failed attempt, and one whose worker disappears and reports later.
+    ends(queue, using([90, 90, 90], fail(&one(queue).await, ErrorCode::HandlerError))).await;
+    clock.advance_ms(60_000);
+    queue.promote().await.unwrap();
+    let lost = one(queue).await;
+    clock.advance_ms(LEASE_MS);
+    assert_eq!(queue.reap().await.unwrap().jobs, 1);
+    assert_eq!(queue.get(id).await.unwrap().unwrap().usage(), None);
+    let last = using([12, 8, 5], succeed(&one(queue).await));
+    assert_eq!(queue.finish(&[using([70, 0, 70], succeed(&lost))]).await.unwrap(), [FinishAnswer::StaleFence]);
+    ends(queue, last.clone()).await;
+    assert_eq!(queue.finish(&[last]).await.unwrap(), [FinishAnswer::AlreadyEnded]);
+    assert_eq!(tokens(queue).await, (vec![(0, [12, 8, 5])], [12, 8, 5]));
+    let job = queue.get(id).await.unwrap().unwrap();
+    assert_eq!(job.usage(), Some(TokenUsage { prompt_tokens: 12, cached_tokens: 8, completion_tokens: 5 }));
+    assert_eq!(job.attempts[0].usage, None, "the failed one");
+}
+
+pub(crate) async fn tokens_add_up_after_jobs_without_tokens<Q: Queue>(queue: &Q, _: &ManualClock) {
+    submit(queue, vec![spec("echo"); 5]).await;
+    let leases = take(queue, 5).await;
+    ends(queue, on("m-1", succeed(&leases[0]))).await;
+    ends(queue, using([10, 0, 2], succeed(&leases[1]))).await;
+    let both = [using([1, 1, 0], succeed(&leases[2])), on("m-1", succeed(&leases[3]))];
+    assert_eq!(queue.finish(&both).await.unwrap(), [FinishAnswer::Ok; 2]);
+    // Impossible numbers do not count, and the job ends all the same.
+    ends(queue, using([TOKENS_MAX + 1, 9, 3], succeed(&leases[4]))).await;
+    assert_eq!(tokens(queue).await, (vec![(0, [11, 1, 5])], [11, 1, 5]));
+    assert_eq!(sums(&spent(queue).await), (5, 3_000, 3_000, 1_500));
+}
+
+pub(crate) async fn a_result_that_a_step_checks_has_its_tokens_counted<Q: Queue>(queue: &Q, _: &ManualClock) {
+    let checked = JobSpec { steps: vec![step_spec("guard", Stage::After)], ..spec("echo") };
+    let id = submit(queue, [checked]).await[0];
+    let report = using([3, 0, 4], succeed(&one(queue).await));
+    ends(queue, report.clone()).await;
+    assert_eq!(queue.finish(&[report]).await.unwrap(), [FinishAnswer::AlreadyEnded]);
+    assert_eq!(tokens(queue).await, (vec![(0, [3, 0, 4])], [3, 0, 4]));
+    assert_eq!(queue.get(id).await.unwrap().unwrap().usage().unwrap().total(), 7);
+}
+
+pub(crate) async fn tokens_count_on_the_day_of_the_end<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    submit(queue, [spec("echo")]).await;
+    let midnight = (START_MS / DAY_MS + 1) * DAY_MS;
+    clock.advance_ms(midnight - START_MS - 5_000);
+    let lease = one(queue).await;
+    clock.advance_ms(10_000);
+    ends(queue, using([6, 0, 1], succeed(&lease))).await;
+    assert_eq!(tokens(queue).await.0, [(0, [0; 3]), (1, [6, 0, 1])]);
 }
