@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 use stokehold_failpoint as failpoint;
 use stokehold_protocol::gateway::{FinishOutcome, FinishReport, LeaseRef, LeasedJob};
-use stokehold_protocol::job::{ErrorCode, JobError, Timing};
+use stokehold_protocol::job::{ErrorCode, JobError, Timing, TokenUsage};
 use stokehold_vram::Claim;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
@@ -133,6 +133,8 @@ struct Attempt<'a> {
     signals: Signals<'a>,
     leased: Instant,
     timing: Timing,
+    /// The tokens that the run used, if its result has them.
+    usage: Option<TokenUsage>,
     /// Indices of the GPUs that it ran on.
     gpus: Vec<u32>,
 }
@@ -164,10 +166,11 @@ impl Attempts {
             signals: Signals { lost: &lost, leaving: &self.leaving },
             leased: Instant::now(),
             timing: Timing::default(),
+            usage: None,
             gpus: Vec::new(),
         };
         let outcome = attempt.outcome(job, claim).await;
-        let Attempt { timing, gpus, .. } = attempt;
+        let Attempt { timing, usage, gpus, .. } = attempt;
         let mut vram_need_mib = None;
         let outcome = match outcome {
             Ok(outcome) => outcome,
@@ -184,7 +187,7 @@ impl Attempts {
                 FinishOutcome::Failed { error }
             }
         };
-        End::Report(Box::new(FinishReport { vram_need_mib, ..FinishReport::new(lease, timing, outcome) }))
+        End::Report(Box::new(FinishReport { usage, vram_need_mib, ..FinishReport::new(lease, timing, outcome) }))
     }
 
     fn next_number(&self) -> u64 {
@@ -327,10 +330,12 @@ impl<'a> Attempt<'a> {
                     error = self.signals.stopped() => return Err(error),
                 };
                 self.timing.upload_ms = millis(started.elapsed());
-                stored.map_err(|error| match error {
+                let (outcome, usage) = stored.map_err(|error| match error {
                     StoreError::Job(error) => Error::Failed(error),
                     StoreError::Stale => Error::LeaseLost,
-                })
+                })?;
+                self.usage = usage;
+                Ok(outcome)
             }
             RunEnd::Failed { failure, run_ms, stderr } => {
                 self.timing.run_ms = run_ms;

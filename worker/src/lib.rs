@@ -34,6 +34,7 @@ mod scratch;
 mod secret;
 mod transfer;
 mod turns;
+mod usage;
 pub mod uv;
 mod weights;
 mod worker;

@@ -1,5 +1,5 @@
 //! Converts the return value of a handler into a report: small results are inlined, large results and files are stored
-//! in S3 first.
+//! in S3 first. The tokens that a result says it used are reported with it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use stokehold_failpoint as failpoint;
 use stokehold_protocol::JobId;
 use stokehold_protocol::gateway::{FinishOutcome, LeaseRef, UploadFile, UploadsReply, UploadsRequest};
-use stokehold_protocol::job::{ErrorCode, INLINE_RESULT_BYTES, JobError, OUTPUT_NAME};
+use stokehold_protocol::job::{ErrorCode, INLINE_RESULT_BYTES, JobError, OUTPUT_NAME, TokenUsage};
 use stokehold_wire::OutputFile;
 use tokio::task::spawn_blocking;
 
@@ -24,6 +24,7 @@ use crate::gateway::{Error, Gateway};
 use crate::runner::RunEnd;
 use crate::scratch::open_below;
 use crate::transfer::{FILE_BYTES_MAX, PUT_TIMEOUT, RETRY, Source, Transfer, measure};
+use crate::usage;
 
 /// Characters to escape in a path segment.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -52,12 +53,12 @@ pub(crate) fn is_stored(end: &RunEnd) -> bool {
 /// A result as it is reported.
 enum Document {
     /// A small result, part of the report.
-    Inline(Box<RawValue>),
+    Inline(Box<RawValue>, Option<TokenUsage>),
     /// A large result, stored in S3.
-    Stored { bytes: Bytes, sha256: String },
+    Stored { bytes: Bytes, sha256: String, usage: Option<TokenUsage> },
 }
 
-/// Stores a result and its files, and returns the outcome to report.
+/// Stores a result and its files, and returns the outcome to report, with the tokens that the run used.
 pub(crate) async fn store(
     gateway: &Gateway,
     transfer: &Transfer,
@@ -65,7 +66,7 @@ pub(crate) async fn store(
     scratch: &Path,
     result: Vec<u8>,
     files: Vec<OutputFile>,
-) -> Result<FinishOutcome, StoreError> {
+) -> Result<(FinishOutcome, Option<TokenUsage>), StoreError> {
     let mut sources: Vec<(UploadFile, File)> = Vec::with_capacity(files.len());
     for file in files {
         sources.push(opened(scratch, file).await?);
@@ -73,16 +74,16 @@ pub(crate) async fn store(
     let described = sources.iter().map(|(file, _)| file.clone()).collect();
     let document = prepared(lease.job_id, result, described).await?;
     match document {
-        Document::Inline(result) => {
+        Document::Inline(result, usage) => {
             if !sources.is_empty() {
                 upload(gateway, transfer, lease, &sources, None).await?;
             }
-            Ok(FinishOutcome::Succeeded { result })
+            Ok((FinishOutcome::Succeeded { result }, usage))
         }
-        Document::Stored { bytes, sha256 } => {
+        Document::Stored { bytes, sha256, usage } => {
             let size_bytes = bytes.len() as u64;
             upload(gateway, transfer, lease, &sources, Some((bytes, sha256))).await?;
-            Ok(FinishOutcome::Stored { size_bytes })
+            Ok((FinishOutcome::Stored { size_bytes }, usage))
         }
     }
 }
@@ -98,16 +99,30 @@ async fn prepared(job: JobId, result: Vec<u8>, files: Vec<UploadFile>) -> Result
     preparing.await.unwrap_or_else(broken)
 }
 
-/// Validates a result, and hashes it if it goes to S3. Slow for large results.
+/// Validates a result, reads the tokens in it, and hashes it if it goes to S3. Slow for large results.
 fn document(result: Vec<u8>) -> Result<Document, StoreError> {
     let text = String::from_utf8(result)
         .map_err(|_| failed(ErrorCode::Protocol, "the runner sent a result that is not UTF-8"))?;
     if text.len() <= INLINE_RESULT_BYTES {
-        return Ok(Document::Inline(RawValue::from_string(text).map_err(not_json)?));
+        let result = RawValue::from_string(text).map_err(not_json)?;
+        let usage = tokens(result.get()).flatten();
+        return Ok(Document::Inline(result, usage));
     }
-    serde_json::from_str::<IgnoredAny>(&text).map_err(not_json)?;
+    // Reading the tokens validates the whole text.
+    let usage = match tokens(&text) {
+        Some(usage) => usage,
+        None => {
+            serde_json::from_str::<IgnoredAny>(&text).map_err(not_json)?;
+            None
+        }
+    };
     let sha256 = hex::encode(Sha256::digest(&text));
-    Ok(Document::Stored { bytes: text.into(), sha256 })
+    Ok(Document::Stored { bytes: text.into(), sha256, usage })
+}
+
+/// The tokens in a result; `None` if the text was not read to its end.
+fn tokens(text: &str) -> Option<Option<TokenUsage>> {
+    usage::may_be_in(text).then(|| usage::in_result(text).ok()).flatten()
 }
 
 fn not_json(error: serde_json::Error) -> StoreError {
@@ -232,7 +247,9 @@ mod tests {
     async fn a_large_result_goes_to_the_store_without_a_copy() {
         let result = large();
         let (address, size) = (result.as_ptr(), result.len());
-        let Ok(Document::Stored { bytes, .. }) = prepared(JobId::new(0), result, vec![]).await else { panic!() };
+        let Ok(Document::Stored { bytes, usage: None, .. }) = prepared(JobId::new(0), result, vec![]).await else {
+            panic!()
+        };
         assert_eq!((bytes.as_ptr(), bytes.len()), (address, size));
     }
 
@@ -245,16 +262,45 @@ mod tests {
             content_type: "text/plain".to_owned(),
         };
         let at_once = |result: &[u8], files| prepared(JobId::new(0), result.to_vec(), files).now_or_never();
-        assert!(matches!(at_once(b"[1]", vec![]), Some(Ok(Document::Inline(_)))));
+        assert!(matches!(at_once(b"[1]", vec![]), Some(Ok(Document::Inline(..)))));
         assert!(at_once(&large(), vec![]).is_none());
         assert!(at_once(b"{\"$file\": \"a.txt\"}", vec![file]).is_none());
     }
 
     #[tokio::test]
     async fn what_is_not_json_is_refused_whatever_its_size() {
-        for result in [b"[1".to_vec(), [large(), b"]".to_vec()].concat(), vec![0xff; INLINE_RESULT_BYTES + 1]] {
+        let broken = format!("[\"{}\", {{\"usage\": 1]", "x".repeat(INLINE_RESULT_BYTES));
+        let results = [
+            b"[1".to_vec(),
+            [large(), b"]".to_vec()].concat(),
+            vec![0xff; INLINE_RESULT_BYTES + 1],
+            b"{\"usage\": {}".to_vec(),
+            broken.into_bytes(),
+        ];
+        for result in results {
             let Err(StoreError::Job(error)) = prepared(JobId::new(0), result, vec![]).await else { panic!() };
             assert_eq!(error.code, ErrorCode::Protocol);
         }
+    }
+
+    #[tokio::test]
+    async fn tokens_are_read_whatever_the_size_of_the_result() {
+        let usage = r#""usage": {"prompt_tokens": 3, "completion_tokens": 2}"#;
+        // serde cannot read half of a surrogate pair, which is valid JSON.
+        for text in ["", "x", "\\ud800"] {
+            let small = format!("{{\"text\": \"{text}\", {usage}}}").into_bytes();
+            let Ok(Document::Inline(_, read)) = prepared(JobId::new(0), small, vec![]).await else { panic!() };
+            assert_eq!(read, Some([3, 0, 2].into()), "{text}");
+            let filler = "x".repeat(INLINE_RESULT_BYTES);
+            let large = format!("{{\"text\": \"{text}\", \"filler\": \"{filler}\", {usage}}}").into_bytes();
+            let Ok(Document::Stored { usage: read, .. }) = prepared(JobId::new(0), large, vec![]).await else {
+                panic!()
+            };
+            assert_eq!(read, Some([3, 0, 2].into()), "{text}");
+        }
+        let unreadable = format!("[\"{}\", \"\\ud800\", {{{usage}}}]", "x".repeat(INLINE_RESULT_BYTES));
+        let Ok(Document::Stored { .. }) = prepared(JobId::new(0), unreadable.into_bytes(), vec![]).await else {
+            panic!()
+        };
     }
 }
