@@ -12,6 +12,7 @@ pub(crate) mod models;
 mod resolve;
 pub(crate) mod route;
 mod stream;
+mod stream_usage;
 
 use axum::Router;
 use axum::routing::{get, post};

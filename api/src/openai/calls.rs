@@ -9,7 +9,8 @@ use super::error::Error;
 use super::job::{HOLD_MAX, Open, STREAM_MAX, succeeded};
 use super::resolve::{Head, resolve};
 use super::route::{Call, Form};
-use super::{answer, embeddings, images, route, stream};
+use super::stream::Chunks;
+use super::{answer, embeddings, images, route, stream, stream_usage};
 use crate::jobs::submit::{self, SubmitRequest};
 use crate::server::json::{Json, raw_text};
 use crate::state::App;
@@ -38,8 +39,12 @@ pub(super) async fn answer(
         (Form::Handler, _) => Handled::Embeddings(embeddings::Wanted::read(body)?),
         (Form::Body | Form::Request, _) => Handled::Nothing,
     };
+    let asking = is_streamed.then(|| stream_usage::asking(spec, (form, call), body, head.stream_options())).flatten();
     let input = match &handled {
-        Handled::Nothing => route::input(form, call, body, model_text, model.sent()),
+        Handled::Nothing => match &asking {
+            Some(body) => route::input(form, call, body, Head::read(body)?.model()?.0, model.sent()),
+            None => route::input(form, call, body, model_text, model.sent()),
+        },
         Handled::Embeddings(wanted) => wanted.input(),
         Handled::Images(wanted) => wanted.input(),
     };
@@ -53,7 +58,7 @@ pub(super) async fn answer(
     let job = submit::prepare(&app, &model.target, &caller.tenant, request, key, &headers).await?;
     let open = Open::submit(&app, caller, job).await?;
     if is_streamed {
-        return stream::answer(open, call).await;
+        return stream::answer(open, Chunks { call, hides_usage: asking.is_some() }).await;
     }
     let job = open.until_end().await?;
     succeeded(&job)?;

@@ -1,6 +1,6 @@
 //! From the `model` of a call to the endpoint that answers it.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use stokehold_queue::job::Priority;
 
@@ -18,8 +18,15 @@ pub(super) struct Head<'a> {
     model: Option<&'a RawValue>,
     #[serde(default)]
     stream: Option<bool>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    stream_options: Option<&'a RawValue>,
     #[serde(default)]
     service_tier: Option<String>,
+}
+
+/// Parses a present member. `null` is a value like any other: only an absent member is `None`.
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 impl<'a> Head<'a> {
@@ -43,6 +50,11 @@ impl<'a> Head<'a> {
 
     pub(super) fn streams(&self) -> bool {
         self.stream == Some(true)
+    }
+
+    /// The options of the stream, if the body has some.
+    pub(super) fn stream_options(&self) -> Option<&'a RawValue> {
+        self.stream_options
     }
 
     /// The priority of the job; `None` is the endpoint's.

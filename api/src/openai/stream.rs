@@ -18,6 +18,7 @@ use super::answer::{self, JOB_ID};
 use super::error::Error;
 use super::job::{Open, STREAM_MAX, Wake, succeeded};
 use super::route::Call;
+use super::stream_usage;
 use crate::server::json;
 
 /// Records of several outputs that are read from the queue at once.
@@ -36,9 +37,9 @@ enum Piece {
 }
 
 /// Answers with the stream of a job.
-pub(super) async fn answer(open: Open, call: Call) -> Result<Response, Error> {
+pub(super) async fn answer(open: Open, chunks: Chunks) -> Result<Response, Error> {
     let id = open.id;
-    let mut pieces = Box::pin(pieces(open, call));
+    let mut pieces = Box::pin(pieces(open, chunks));
     let (mut first, mut early) = (Vec::new(), None);
     let until_chunk = async {
         while let Some(piece) = pieces.next().await {
@@ -72,7 +73,7 @@ pub(super) async fn answer(open: Open, call: Call) -> Result<Response, Error> {
 }
 
 /// The stream of a job. It ends after its first error.
-fn pieces(mut open: Open, call: Call) -> impl Stream<Item = Result<Piece, Error>> {
+fn pieces(mut open: Open, form: Chunks) -> impl Stream<Item = Result<Piece, Error>> {
     async_stream::try_stream! {
         let (app, id, deadline) = (open.app.clone(), open.id, Instant::now() + STREAM_MAX);
         let mut follow = app.job_watchers.follow(id);
@@ -91,7 +92,7 @@ fn pieces(mut open: Open, call: Call) -> impl Stream<Item = Result<Piece, Error>
                 let mut chunks = Vec::new();
                 for kept in &page {
                     let new = sent.take(kept).map_err(|error| error.of(id))?;
-                    new.iter().for_each(|value| write(call, value, &mut chunks));
+                    new.iter().for_each(|value| form.write(value, &mut chunks));
                 }
                 if !chunks.is_empty() {
                     yield Piece::Chunks(chunks.into());
@@ -107,9 +108,9 @@ fn pieces(mut open: Open, call: Call) -> impl Stream<Item = Result<Piece, Error>
                 if sent.is_none() {
                     // The outputs are gone, or were withheld: the result has all of them.
                     let result = answer::result(&app, &job).await?;
-                    whole(call, &job, &result, &mut last)?;
+                    form.whole(&job, &result, &mut last)?;
                 }
-                if call != Call::Responses {
+                if form.call != Call::Responses {
                     last.extend_from_slice(DONE);
                 }
                 yield Piece::Chunks(last.into());
@@ -133,29 +134,42 @@ fn comment(state: &str, why: Option<&str>) -> Piece {
     Piece::Comment(format!(": {state}{why}\n\n").into())
 }
 
-/// Writes an output as an event. The Responses API names its events; an engine writes the same name into the data.
-fn write(call: Call, value: &RawValue, chunks: &mut Vec<u8>) {
-    #[derive(Deserialize)]
-    struct Typed {
-        r#type: String,
-    }
-    if call == Call::Responses
-        && let Ok(Typed { r#type }) = serde_json::from_str(value.get())
-        && !r#type.contains(['\r', '\n'])
-    {
-        chunks.extend_from_slice(format!("event: {}\n", r#type).as_bytes());
-    }
-    chunks.extend_from_slice(b"data: ");
-    chunks.extend_from_slice(json::write_line(&value).as_bytes());
-    chunks.extend_from_slice(b"\n\n");
+/// How outputs become chunks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chunks {
+    pub(super) call: Call,
+    /// Whether the client gets no chunk of usage, see [`stream_usage`].
+    pub(super) hides_usage: bool,
 }
 
-/// Writes the outputs of a result, which is the list of them.
-fn whole(call: Call, job: &Job, result: &[u8], chunks: &mut Vec<u8>) -> Result<(), Error> {
-    let values: Vec<&RawValue> = serde_json::from_slice(result)
-        .map_err(|_| Error::failed("the endpoint did not stream its answer; leave stream out").of(job.id))?;
-    values.into_iter().for_each(|value| write(call, value, chunks));
-    Ok(())
+impl Chunks {
+    /// Writes an output as an event. The Responses API names its events; an engine writes the same name into the data.
+    fn write(self, value: &RawValue, chunks: &mut Vec<u8>) {
+        #[derive(Deserialize)]
+        struct Typed {
+            r#type: String,
+        }
+        if self.hides_usage && stream_usage::is_usage(value) {
+            return;
+        }
+        if self.call == Call::Responses
+            && let Ok(Typed { r#type }) = serde_json::from_str(value.get())
+            && !r#type.contains(['\r', '\n'])
+        {
+            chunks.extend_from_slice(format!("event: {}\n", r#type).as_bytes());
+        }
+        chunks.extend_from_slice(b"data: ");
+        chunks.extend_from_slice(json::write_line(&value).as_bytes());
+        chunks.extend_from_slice(b"\n\n");
+    }
+
+    /// Writes the outputs of a result, which is the list of them.
+    fn whole(self, job: &Job, result: &[u8], chunks: &mut Vec<u8>) -> Result<(), Error> {
+        let values: Vec<&RawValue> = serde_json::from_slice(result)
+            .map_err(|_| Error::failed("the endpoint did not stream its answer; leave stream out").of(job.id))?;
+        values.into_iter().for_each(|value| self.write(value, chunks));
+        Ok(())
+    }
 }
 
 /// The outputs that were sent.
@@ -241,15 +255,20 @@ mod tests {
 
     #[test]
     fn chunks_are_what_the_engine_sent() {
-        let written = |call, text: &str| {
+        let form = |call| Chunks { call, hides_usage: false };
+        let written = |form: Chunks, text: &str| {
             let mut chunks = Vec::new();
-            write(call, &RawValue::from_string(text.to_owned()).unwrap(), &mut chunks);
+            form.write(&RawValue::from_string(text.to_owned()).unwrap(), &mut chunks);
             String::from_utf8(chunks).unwrap()
         };
         let chunk = r#"{"z": 1.50, "type": "a", "content": "\n"}"#;
-        assert_eq!(written(Call::Chat, chunk), format!("data: {chunk}\n\n"));
-        assert_eq!(written(Call::Responses, chunk), format!("event: a\ndata: {chunk}\n\n"));
-        assert_eq!(written(Call::Chat, "[1,\n2]"), "data: [1, 2]\n\n");
+        assert_eq!(written(form(Call::Chat), chunk), format!("data: {chunk}\n\n"));
+        assert_eq!(written(form(Call::Responses), chunk), format!("event: a\ndata: {chunk}\n\n"));
+        assert_eq!(written(form(Call::Chat), "[1,\n2]"), "data: [1, 2]\n\n");
+        let usage = r#"{"choices": [], "usage": {"prompt_tokens": 1}}"#;
+        assert_eq!(written(form(Call::Chat), usage), format!("data: {usage}\n\n"));
+        let hides_usage = Chunks { hides_usage: true, ..form(Call::Chat) };
+        assert_eq!((written(hides_usage, usage), written(hides_usage, "1")), (String::new(), "data: 1\n\n".to_owned()));
         let Piece::Comment(text) = comment("queued", Some("no\nmachine")) else { panic!() };
         assert_eq!(text, ": queued, no machine\n\n");
     }

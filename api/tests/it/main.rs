@@ -37,6 +37,7 @@ mod routes;
 mod schedules;
 mod secrets;
 mod stack;
+mod stream_usage;
 mod traces;
 mod undeploy;
 mod versions;

@@ -21,7 +21,7 @@ pub(crate) const ROUTES: [(&str, &str); 7] = [
     ("POST", "/openai/v1/images/generations"),
 ];
 
-const CHAT: &str = "/openai/v1/chat/completions";
+pub(crate) const CHAT: &str = "/openai/v1/chat/completions";
 
 fn endpoint(name: &str, runner: Value, options: Value) -> Value {
     let entry = if runner["kind"] == "python" { "main.py:f" } else { "" };
@@ -35,7 +35,7 @@ fn endpoint(name: &str, runner: Value, options: Value) -> Value {
     endpoint
 }
 
-fn server(name: &str, path: Option<&str>, options: Value) -> Value {
+pub(crate) fn server(name: &str, path: Option<&str>, options: Value) -> Value {
     let mut runner = json!({"kind": "server", "command": ["serve"], "ready_path": "/health"});
     if let Some(path) = path {
         runner["path"] = path.into();
@@ -43,7 +43,7 @@ fn server(name: &str, path: Option<&str>, options: Value) -> Value {
     endpoint(name, runner, options)
 }
 
-fn handler(name: &str, options: Value) -> Value {
+pub(crate) fn handler(name: &str, options: Value) -> Value {
     endpoint(name, json!({"kind": "python"}), options)
 }
 
@@ -51,7 +51,7 @@ fn say(model: &str) -> Value {
     json!({"model": model, "messages": [{"role": "user", "content": "hi"}], "temperature": 0.5})
 }
 
-fn streamed(model: &str) -> Value {
+pub(crate) fn streamed(model: &str) -> Value {
     let mut body = say(model);
     body["stream"] = true.into();
     body
@@ -85,7 +85,7 @@ async fn read_until(answer: &mut Response, until: &str) -> String {
 }
 
 /// The data of a stream, without its comments.
-fn data(text: &str) -> Vec<&str> {
+pub(crate) fn data(text: &str) -> Vec<&str> {
     text.lines().filter_map(|line| line.strip_prefix("data: ")).collect()
 }
 
@@ -94,7 +94,7 @@ async fn ended(stack: &Stack, lease: &Value) -> Value {
     stack.json(stack.get(&format!("/v1/jobs/{id}?wait_s=30"))).await
 }
 
-fn output(index: usize, value: Value) -> Value {
+pub(crate) fn output(index: usize, value: Value) -> Value {
     json!({"event": "output", "index": index, "value": value})
 }
 
