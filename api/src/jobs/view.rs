@@ -2,6 +2,7 @@
 
 mod attempt;
 mod cost;
+mod usage;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use utoipa::ToSchema;
 
 use self::attempt::{AttemptView, ErrorView, TimingView};
 use self::cost::JobCostView;
+pub(crate) use self::usage::TokenUsageView;
 pub(crate) use self::waiting::WaitingView;
 use crate::config::Config;
 use crate::jobs::waiting::Explanation;
@@ -84,6 +86,9 @@ pub(crate) struct JobView<'a> {
     /// The cost including its part of boot, idle and disk, for an ended job; only when a single job is requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<JobCostView>,
+    /// The tokens that its result reports; absent without tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<TokenUsageView>,
     /// How often it ran out of GPU or host memory. This does not count towards `max_attempts`.
     oom_events: u32,
     /// The latest progress of the running job.
@@ -199,6 +204,7 @@ impl<'a> JobView<'a> {
             steps: steps(&spec.steps, &job.steps),
             cost_usd_micros: cost_usd_micros(job),
             cost: None,
+            usage: job.usage().and_then(TokenUsageView::of),
             oom_events: job.oom_events,
             progress: job
                 .progress

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use reqwest::Method;
 use serde_json::{Value, json};
 use stokehold_api::token::Scope;
 use stokehold_queue::costs::{BillState, BilledDay, Charged, MachineBill, day_of};
@@ -82,6 +83,7 @@ async fn rows_add_up_to_what_the_provider_charges() {
     assert_eq!((&row["run_usd_micros"], &row["load_usd_micros"]), (&json!(2_000), &json!(1_000)));
     assert_eq!((&row["idle_usd_micros"], &row["traffic_usd_micros"]), (&json!(997_000), &json!(10)));
     assert_eq!((&row["total_usd_micros"], &row["per_job_usd_micros"]), (&json!(1_000_010), &json!(500_005)));
+    assert_eq!((row.get("usage"), &row["usd_micros_per_million_tokens"]), (None, &Value::Null));
     assert_eq!((&row["run_s"], &row["is_estimate"]), (&json!(8.0), &json!(false)));
     assert_eq!(
         (&told["savings"]["on_demand_usd_micros"], &told["idle_share"].as_f64().unwrap().round()),
@@ -103,6 +105,58 @@ async fn rows_add_up_to_what_the_provider_charges() {
         "total_usd_micros": 500_005, "is_estimate": false})
     );
     assert_eq!(costs(&stack, "?from=2024-02-28&to=2024-03-01").await["rows"], json!([]));
+}
+
+/// Reports the end of a job, with the tokens of its result.
+async fn ends_with(worker: &Worker<'_>, stack: &Stack, usage: Value) -> Value {
+    let lease = worker.lease().await;
+    let report = json!({"job_id": lease["job_id"], "fence": lease["fence"], "outcome": "succeeded", "result": 1,
+        "timing": {"run_ms": 4_000}, "usage": usage});
+    let ended = stack.json(worker.post("finish", &json!({"finish": [report, report]}))).await;
+    assert_eq!(ended["finished"], json!(["ok", "already_ended"]), "{usage}");
+    lease["job_id"].clone()
+}
+
+#[tokio::test]
+async fn the_tokens_of_results_are_counted_and_priced() {
+    let (stack, clock) = stack().await;
+    let worker = Worker::join(&stack).await;
+    runs(&stack, &clock, &worker).await;
+    let id = stack.submit("hi").await;
+    let usage = json!({"prompt_tokens": 600_000, "cached_tokens": 100_000, "completion_tokens": 400_000});
+    ends_with(&worker, &stack, usage.clone()).await;
+    let job = stack.job(&id).await;
+    assert_eq!(job["usage"], usage, "{job}");
+    let plain = runs(&stack, &clock, &worker).await;
+    assert_eq!(stack.job(&plain).await.get("usage"), None);
+    for by in ["endpoint", "tenant", "batch", "machine", "day"] {
+        let told = costs(&stack, &format!("?by={by}")).await;
+        assert_eq!((&told["rows"][0]["usage"], &told["total"]["usage"]), (&usage, &usage), "by {by}: {told}");
+        assert_eq!(told["rows"][0]["usd_micros_per_million_tokens"], told["total"]["total_usd_micros"], "{told}");
+    }
+    let by_job = costs(&stack, "?by=job").await;
+    let rows = by_job["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["job_id"] == id.as_str()).unwrap();
+    assert_eq!((&row["usage"], &row["usd_micros_per_million_tokens"]), (&usage, &row["total_usd_micros"]), "{row}");
+    assert_eq!(rows.iter().filter(|row| row["usd_micros_per_million_tokens"].is_null()).count(), 2);
+}
+
+#[tokio::test]
+async fn a_batch_has_the_tokens_of_its_ended_lines() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    let lines = "{\"input\": {\"text\": \"a\"}}\n".repeat(3);
+    let request = stack.request(Method::POST, "/v1/batches?endpoint=echo");
+    let batch = stack.json(request.header("content-type", "application/jsonl").body(lines)).await;
+    let path = format!("/v1/batches/{}", batch["id"].as_str().unwrap());
+    assert_eq!(batch.get("usage"), None);
+    ends_with(&worker, &stack, json!({"prompt_tokens": 7, "completion_tokens": 2})).await;
+    ends_with(&worker, &stack, Value::Null).await;
+    // Impossible numbers do not count.
+    ends_with(&worker, &stack, json!({"prompt_tokens": 1_u64 << 50, "cached_tokens": 9, "completion_tokens": 3})).await;
+    let usage = json!({"prompt_tokens": 7, "cached_tokens": 0, "completion_tokens": 5});
+    assert_eq!(stack.json(stack.get(&path)).await["usage"], usage);
 }
 
 #[tokio::test]

@@ -159,6 +159,8 @@ pub struct Batch {
     pub state: BatchState,
     /// Why the batch stopped early: `cancelled`, `expired` or `budget`.
     pub stop_reason: Option<BatchStopReason>,
+    /// The tokens of all ended lines; absent without tokens.
+    pub usage: Option<TokenUsage>,
     /// The version of that endpoint; null: the version that was current while the batch validated.
     pub version: Option<u32>,
     /// The URL that receives an event when the batch ends.
@@ -473,6 +475,11 @@ pub struct CostRow {
     pub total_usd_micros: u64,
     /// Traffic in both directions; absent by job.
     pub traffic_usd_micros: Option<u64>,
+    /// The tokens of the jobs that ended with a result; absent without tokens.
+    pub usage: Option<TokenUsage>,
+    /// The price of a million prompt and completion tokens: the cost of the endpoints with tokens, on the days on which
+    /// they have some, divided by the tokens. Null without tokens.
+    pub usd_micros_per_million_tokens: Option<u64>,
 }
 
 impl Response for CostRow {
@@ -1158,6 +1165,8 @@ pub struct Job {
     pub steps: Vec<StepRun>,
     /// The last attempt's timing, with `queued_ms` counted from submit to that lease.
     pub timing: Option<Timing>,
+    /// The tokens that its result reports; absent without tokens.
+    pub usage: Option<TokenUsage>,
     /// The endpoint's version, fixed at submit.
     #[serde(default, deserialize_with = "or_empty")]
     pub version: u32,
@@ -2330,6 +2339,24 @@ words! {
         Datacenter = "datacenter",
         Owned = "owned",
     }
+}
+
+/// Tokens of language models, as the results of jobs report them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+pub struct TokenUsage {
+    /// Tokens of the prompts that the engine had in its cache.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub cached_tokens: u64,
+    /// Tokens that the model wrote.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub completion_tokens: u64,
+    /// Tokens of the prompts, including the cached ones.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub prompt_tokens: u64,
+}
+
+impl Response for TokenUsage {
+    const NAME: &'static str = "TokenUsage";
 }
 
 /// The versions that receive new jobs.

@@ -10,6 +10,7 @@ use stokehold_queue::job::Priority;
 use utoipa::ToSchema;
 
 use crate::batches::pace::pace;
+use crate::jobs::view::TokenUsageView;
 use crate::jobs::words::PriorityWord;
 use crate::tenants::limits::{AtBudgetWord, BudgetStateWord};
 use crate::time_format::rfc3339;
@@ -59,6 +60,9 @@ pub(crate) struct BatchView {
     at_budget: Option<AtBudget>,
     /// The cost of running and loading of all ended attempts so far, micro-dollars.
     spent_usd_micros: u64,
+    /// The tokens of all ended lines; absent without tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<TokenUsageView>,
     /// The state of the budget; null without a budget.
     #[schema(value_type = Option<BudgetStateWord>)]
     budget_state: Option<Standing>,
@@ -227,6 +231,7 @@ impl BatchView {
             budget_usd_micros: spec.budget.map(|budget| budget.usd_micros),
             at_budget: spec.budget.map(|budget| budget.at),
             spent_usd_micros: batch.spent_usd_micros,
+            usage: TokenUsageView::of(batch.usage),
             budget_state: budget_state(batch),
             estimate,
             estimate_unknown,

@@ -5,6 +5,7 @@ use stokehold_queue::costs::{Cost, Instead, JobCost, Report, Row};
 use stokehold_queue::job::Job;
 use utoipa::ToSchema;
 
+use crate::jobs::view::TokenUsageView;
 use crate::time_format::rfc3339;
 
 /// What costs are grouped by.
@@ -129,6 +130,12 @@ pub(crate) struct RowView {
     per_1000_jobs_usd_micros: Option<u64>,
     /// Total run time, seconds; a call shared by several jobs counts in equal parts.
     run_s: f64,
+    /// The tokens of the jobs that ended with a result; absent without tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<TokenUsageView>,
+    /// The price of a million prompt and completion tokens: the cost of the endpoints with tokens, on the days on which
+    /// they have some, divided by the tokens. Null without tokens.
+    usd_micros_per_million_tokens: Option<u64>,
     /// Whether a provider has not yet billed the final amount.
     is_estimate: bool,
 }
@@ -194,6 +201,8 @@ impl RowView {
             per_job_usd_micros: row.per_1000_jobs().map(|per| per / 1_000),
             per_1000_jobs_usd_micros: row.per_1000_jobs(),
             run_s: seconds(row.run_ms),
+            usage: TokenUsageView::of(row.usage),
+            usd_micros_per_million_tokens: row.per_million_tokens(),
             is_estimate: row.is_estimate,
             ..Self::adding_up(run, load, row.cost.overhead())
         }
@@ -201,6 +210,7 @@ impl RowView {
 
     pub(crate) fn of_job(job: &Job, cost: JobCost) -> Self {
         let ended: Vec<_> = job.attempts.iter().filter(|attempt| attempt.timing.occupied_ms() > 0).collect();
+        let usage = job.usage();
         let run_ms = ended.iter().map(|attempt| attempt.timing.occupied_ms() - attempt.timing.loading_ms()).sum();
         Self {
             name: job.id.to_string(),
@@ -211,6 +221,8 @@ impl RowView {
             job_id: Some(job.id.to_string()),
             jobs: ended.len() as u64,
             run_s: seconds(run_ms),
+            usage: usage.and_then(TokenUsageView::of),
+            usd_micros_per_million_tokens: usage.and_then(|usage| usage.per_million(cost.total)),
             is_estimate: cost.is_estimate,
             ..Self::adding_up(cost.run, cost.load, cost.overhead)
         }
@@ -238,6 +250,8 @@ impl RowView {
             per_job_usd_micros: None,
             per_1000_jobs_usd_micros: None,
             run_s: 0.0,
+            usage: None,
+            usd_micros_per_million_tokens: None,
             is_estimate: false,
         }
     }

@@ -19,6 +19,7 @@ catalogue! {
     gauge ENDPOINT_RUNNING = "stokehold_endpoint_running_jobs" by ["tenant", "endpoint"], "Running jobs of an endpoint.";
     counter ENDPOINT_ENDED = "stokehold_endpoint_jobs_ended_total" by ["tenant", "endpoint"], "Jobs of an endpoint that have ended, in any state.";
     counter ENDPOINT_FAILED = "stokehold_endpoint_jobs_failed_total" by ["tenant", "endpoint"], "Jobs of an endpoint that failed or expired.";
+    counter ENDPOINT_TOKENS = "stokehold_tokens_total" by ["tenant", "endpoint", "kind"], "Tokens of an endpoint's jobs, as their results report them: prompt (including cached), cached and completion. Absent without tokens.";
     gauge BATCHES = "stokehold_batches" by ["state"], "Batches that have not ended.";
     gauge BATCH_LINES = "stokehold_batch_lines" by ["state"], "Lines of these batches: waiting, running, succeeded, failed (including expired) or cancelled.";
 

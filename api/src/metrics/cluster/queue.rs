@@ -9,8 +9,8 @@ use stokehold_queue::flow::Flow;
 use stokehold_queue::vram::{DECLARED_MAX_GIB, SOLD_GIB};
 
 use super::catalogue::{
-    BATCH_LINES, BATCHES, ENDPOINT_ENDED, ENDPOINT_FAILED, ENDPOINT_OLDEST, ENDPOINT_RUNNING, ENDPOINT_WAITING,
-    JOBS_ENDED, JOBS_QUARANTINED, JOBS_RUNNING, QUEUE_DEPTH, QUEUE_OLDEST, SCRIPT_FAULTS,
+    BATCH_LINES, BATCHES, ENDPOINT_ENDED, ENDPOINT_FAILED, ENDPOINT_OLDEST, ENDPOINT_RUNNING, ENDPOINT_TOKENS,
+    ENDPOINT_WAITING, JOBS_ENDED, JOBS_QUARANTINED, JOBS_RUNNING, QUEUE_DEPTH, QUEUE_OLDEST, SCRIPT_FAULTS,
 };
 use super::snapshot::Snapshot;
 use super::{LeftOut, float, seconds};
@@ -74,6 +74,11 @@ fn endpoints(snapshot: &Snapshot, left_out: &mut LeftOut) {
         gauge!(ENDPOINT_RUNNING, &labels).set(float(flow.running));
         counter!(ENDPOINT_ENDED, &labels).absolute(flow.ended);
         counter!(ENDPOINT_FAILED, &labels).absolute(flow.failed);
+        let kinds = ["prompt", "cached", "completion"].into_iter().zip(flow.tokens.numbers());
+        for (kind, tokens) in kinds.filter(|_| flow.tokens.total() > 0) {
+            let [tenant, endpoint] = labels.clone();
+            counter!(ENDPOINT_TOKENS, &[tenant, endpoint, ("kind", kind.to_owned())]).absolute(tokens);
+        }
     }
 }
 

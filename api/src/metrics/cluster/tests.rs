@@ -44,6 +44,7 @@ fn flow(endpoint: &str, waiting: u64, oldest_ms: u64) -> Flow {
         running: 2,
         ended: 7,
         failed: 1,
+        tokens: [30, 10, 5].into(),
         lanes: vec![lane],
         ..Flow::default()
     }
@@ -135,6 +136,7 @@ async fn figures_are_in_base_units_and_of_what_is_there() {
         "stokehold_queue_oldest_age_seconds{priority=\"standard\"} 61.5",
         "stokehold_queue_oldest_age_seconds{priority=\"batch\"} 0",
         "stokehold_endpoint_jobs_ended_total{tenant=\"acme\",endpoint=\"draw\"} 7",
+        "stokehold_tokens_total{tenant=\"acme\",endpoint=\"draw\",kind=\"cached\"} 10",
         "stokehold_gpu_vram_size_bytes{worker=\"desk\",gpu=\"0\",kind=\"RTX 4090\"} 25769803776",
         "stokehold_gpu_utilization_ratio{worker=\"desk\",gpu=\"0\",kind=\"RTX 4090\"} 0.5",
         "stokehold_model_vram_reserved_bytes{tenant=\"acme\",endpoint=\"draw\",version=\"3\"} 2147483648",
