@@ -11,7 +11,7 @@ use comfy_table::Cell;
 use stokehold_client::models::{Job, JobState, Timing};
 
 use crate::client::{Client, decode, segment};
-use crate::{Global, duration, output, result, submit, wait, waiting};
+use crate::{Global, duration, output, result, submit, tokens, wait, waiting};
 
 /// Show a job: its state, attempts, timing and result
 #[derive(Args)]
@@ -114,7 +114,10 @@ fn facts(job: &Job) -> output::Table {
         None => batch.clone(),
     });
     let after: Vec<String> = job.depends_on.iter().map(|on| format!("{} ({})", on.job, on.on)).collect();
-    let cost = job.cost_usd_micros.map(|micros| format!("${:.6}", micros as f64 / 1e6));
+    let cost = job.cost_usd_micros.map(|micros| {
+        let per_tokens = tokens::price(job.usage, micros).map_or(String::new(), |price| format!(", {price}"));
+        format!("${:.6}{per_tokens}", micros as f64 / 1e6)
+    });
     let given = [
         ("waiting", waiting::text(job)),
         (
@@ -127,6 +130,7 @@ fn facts(job: &Job) -> output::Table {
         ("after", Some(after.join(", ")).filter(|after| !after.is_empty())),
         ("concurrency", job.concurrency_key.clone()),
         ("webhook", job.webhook.clone()),
+        ("tokens", job.usage.map(tokens::counts)),
         ("cost", cost),
         ("result", job.result_url.clone()),
     ];
@@ -168,6 +172,7 @@ mod tests {
         let whole = json!({
             "id": "02", "endpoint": "echo", "version": 1, "state": "failed", "batch_id": "batch_1", "line": 7, "retry_of": "01",
             "depends_on": [{"job": "00", "on": "completion"}], "cost_usd_micros": 1_250_000,
+            "usage": {"prompt_tokens": 2_000_000, "cached_tokens": 1_500_000, "completion_tokens": 500_000},
             "steps": [{"name": null, "stage": "before", "endpoint": "guard", "job_id": "03", "state": "succeeded", "decision": "reject",
                 "reason": "too rude", "scores": {}, "timing": {"run_ms": 12}, "cost_usd_micros": null}],
             "waiting": {"reason": "busy", "message": "every slot is busy", "estimate_s": 30},
@@ -178,7 +183,8 @@ mod tests {
             "batch_1, line 7",
             "01",
             "00 (completion)",
-            "$1.250000",
+            "$1.250000, $0.50 per 1M tokens",
+            "2,000,000 prompt (1,500,000 cached), 500,000 completion",
             "guard",
             "reject",
             "too rude",

@@ -73,6 +73,7 @@ mod stub;
 mod submit;
 mod tenant;
 mod token;
+mod tokens;
 mod top;
 mod upload;
 mod wait;

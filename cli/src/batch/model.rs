@@ -5,7 +5,7 @@ use stokehold_client::models::{Batch, BatchCounts, BatchLineError, BatchState, B
 
 use super::estimate;
 use crate::failure::Failure;
-use crate::{money, output};
+use crate::{money, output, tokens};
 
 /// Returns an error with advice unless every accepted line succeeded.
 pub(crate) fn succeeded(batch: &Batch) -> Result<()> {
@@ -62,6 +62,9 @@ pub(crate) fn cost(batch: &Batch) -> String {
     }
     if let Some(state @ (BudgetState::Warned | BudgetState::Reached)) = &batch.budget_state {
         text.push_str(&format!(", {state}"));
+    }
+    if let Some(price) = tokens::price(batch.usage, batch.spent_usd_micros) {
+        text.push_str(&format!("; {price}"));
     }
     if let Some(estimate) = &batch.estimate {
         text.push_str(&format!("; estimated at {}", estimate::words(estimate)));

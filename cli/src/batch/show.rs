@@ -9,7 +9,7 @@ use stokehold_queue::now_ms;
 
 use super::model;
 use crate::client::{Client, decode, pages, segment};
-use crate::{Global, output};
+use crate::{Global, output, tokens};
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stoke batch list --state running")]
@@ -113,6 +113,9 @@ fn facts(batch: &Batch) -> output::Table {
     if batch.spent_usd_micros > 0 || batch.budget_usd_micros.is_some() || batch.estimate.is_some() {
         facts.add_row(["cost", &model::cost(batch)]);
     }
+    if let Some(usage) = batch.usage {
+        facts.add_row(["tokens", &tokens::counts(usage)]);
+    }
     if let Some(reason) = &batch.stop_reason {
         facts.add_row(["stopped by", reason.as_str()]);
     }
@@ -181,12 +184,15 @@ mod tests {
             ("budget_state", json!("reached")),
             ("stop_reason", json!("budget")),
             ("estimate_error_pct", json!(-3.12)),
+            ("usage", json!({"prompt_tokens": 20_000_000, "cached_tokens": 0, "completion_tokens": 6_000_000})),
         ] {
             costly[name] = value;
         }
         let told = facts(&decode(&costly).unwrap()).trim_fmt();
-        let cost = "$2.60 of $2.50, reached; estimated at about $3.20 (2.90 to 3.70), actual cost -3.1 %";
+        let cost =
+            "$2.60 of $2.50, reached; $0.10 per 1M tokens; estimated at about $3.20 (2.90 to 3.70), actual cost -3.1 %";
         assert!(told.contains(cost) && told.contains("stopped by"), "{told}");
+        assert!(told.contains("20,000,000 prompt, 6,000,000 completion"), "{told}");
         for part in ["batch_0", "2.0/s", "1,234", "1 (skipped)", "9     input is missing"] {
             assert!(shown.contains(part), "{part}:\n{shown}");
         }

@@ -4,10 +4,13 @@ use comfy_table::CellAlignment;
 use serde_json::Value;
 use stokehold_client::models::{CostRow, Costs, CostsBy};
 
-use crate::output;
+use crate::{output, tokens};
 
 /// Width of the cost bar, characters.
 const BAR: u64 = 24;
+
+/// The column of the price of a million tokens, which is shown only where some jobs had tokens.
+const PER_TOKENS: &str = "per 1M tokens";
 
 /// Reads a value of a row.
 type Read<T> = fn(&CostRow) -> T;
@@ -23,7 +26,7 @@ const PARTS: [(&str, &str, Read<u64>); 6] = [
 ];
 
 /// The CSV columns, in order.
-const COLUMNS: [(&str, Read<Value>); 21] = [
+const COLUMNS: [(&str, Read<Value>); 25] = [
     ("name", |row| row.name.as_str().into()),
     ("tenant", |row| row.tenant.as_deref().into()),
     ("endpoint", |row| row.endpoint.as_deref().into()),
@@ -45,16 +48,25 @@ const COLUMNS: [(&str, Read<Value>); 21] = [
     ("per_job_usd_micros", |row| row.per_job_usd_micros.into()),
     ("per_1000_jobs_usd_micros", |row| row.per_1000_jobs_usd_micros.into()),
     ("is_estimate", |row| row.is_estimate.into()),
+    ("prompt_tokens", |row| row.usage.map(|usage| usage.prompt_tokens).into()),
+    ("cached_tokens", |row| row.usage.map(|usage| usage.cached_tokens).into()),
+    ("completion_tokens", |row| row.usage.map(|usage| usage.completion_tokens).into()),
+    ("usd_micros_per_million_tokens", |row| row.usd_micros_per_million_tokens.into()),
 ];
 
 pub(super) fn table(by: &CostsBy, costs: &Costs) -> output::Table {
     let is_by_job = *by == CostsBy::Job;
+    let has_tokens = costs.total.usage.is_some();
+    let per_tokens = |row: &CostRow| has_tokens.then(|| known(row.usd_micros_per_million_tokens));
     let mut headings = vec![by.as_str(), "jobs"];
     if is_by_job {
         headings.extend(["run", "load", "overhead", "total"]);
+        headings.extend(has_tokens.then_some(PER_TOKENS));
     } else {
         headings.extend(PARTS.map(|(_, word, _)| word));
-        headings.extend(["total", "per job", "per 1,000", "breakdown"]);
+        headings.extend(["total", "per job", "per 1,000"]);
+        headings.extend(has_tokens.then_some(PER_TOKENS));
+        headings.push("breakdown");
     }
     let mut table = output::table(&headings);
     for (n, column) in table.column_iter_mut().enumerate() {
@@ -68,6 +80,7 @@ pub(super) fn table(by: &CostsBy, costs: &Costs) -> output::Table {
         if is_by_job {
             let parts = [row.run_usd_micros, row.load_usd_micros, row.overhead_usd_micros, row.total_usd_micros];
             cells.extend(parts.map(dollars));
+            cells.extend(per_tokens(row));
         } else {
             cells.extend(PARTS.map(|(_, _, part)| match part(row) {
                 0 => "-".to_owned(),
@@ -76,6 +89,7 @@ pub(super) fn table(by: &CostsBy, costs: &Costs) -> output::Table {
             let about = if row.is_estimate { "~" } else { "" };
             cells.push(format!("{about}{}", dollars(row.total_usd_micros)));
             cells.extend([row.per_job_usd_micros, row.per_1000_jobs_usd_micros].map(known));
+            cells.extend(per_tokens(row));
             cells.push(bar(row));
         }
         table.add_row(cells);
@@ -96,6 +110,10 @@ pub(super) fn summary(costs: &Costs) -> Vec<String> {
         known(total.per_job_usd_micros),
         costs.idle_share * 100.0,
     )];
+    lines.extend(total.usage.map(|usage| {
+        let price = total.usd_micros_per_million_tokens.map(dollars).map(|price| format!(", {price} per 1M"));
+        format!("tokens: {}{}", tokens::counts(usage), price.unwrap_or_default())
+    }));
     lines.extend(saved(paid, costs.savings.on_demand_usd_micros, "on-demand"));
     for hosted in &costs.savings.hosted {
         lines.extend(saved(hosted.ours_usd_micros, hosted.usd_micros, &output::text(hosted.service.as_str())));
@@ -209,6 +227,33 @@ acme/write            9  $0.000042        -        -      -        -        -  ~
 (nothing served)      0          -        -  $0.3000      -        -        -     $0.3000          -          -  ++++++++++++++++++++++++
 total             1,209      $3.00  $0.5000  $0.5500  $1.00  $0.2500        -       $5.30    $0.0044      $4.38  ##############==++.....o";
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn tokens_and_their_price_are_shown_where_there_are_some() {
+        let mut told = told();
+        let usage = json!({"prompt_tokens": 40_000_000, "cached_tokens": 10_000_000, "completion_tokens": 5_000_000});
+        for row in ["/rows/0", "/total"] {
+            let row = told.pointer_mut(row).unwrap();
+            row["usage"] = usage.clone();
+            row["usd_micros_per_million_tokens"] = json!(111_111);
+        }
+        let costs = decode(&told).unwrap();
+        let shown = table(&CostsBy::Endpoint, &costs).trim_fmt();
+        let ends: Vec<Vec<&str>> = shown
+            .lines()
+            .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
+            .collect();
+        assert_eq!(ends[0][11..], ["per 1M tokens", "breakdown"], "{shown}");
+        assert_eq!((ends[1][11], ends[2][11]), ("$0.1111", "-"), "{shown}");
+        let by_job = table(&CostsBy::Job, &costs).trim_fmt();
+        assert!(by_job.lines().all(|line| line.trim_end().ends_with(['s', '1', '-'])), "{by_job}");
+        let said = summary(&costs);
+        assert_eq!(said[1], "tokens: 40,000,000 prompt (10,000,000 cached), 5,000,000 completion, $0.1111 per 1M");
+        let text = csv(&costs);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].ends_with(",false,40000000,10000000,5000000,111111"), "{}", lines[1]);
+        assert!(lines[2].ends_with(",true,,,,"), "{}", lines[2]);
     }
 
     #[test]
