@@ -8,6 +8,11 @@ export function usd(micros: number | null | undefined): string {
   if (least === 0 || least >= 0.1) return `$${dollars.toFixed(2)}`;
   return `$${dollars.toFixed(Math.min(6, 1 - Math.floor(Math.log10(least))))}`;
 }
+/** What a million of tokens cost; nothing without tokens. */
+export function perMillion(usage: { prompt_tokens: number; completion_tokens: number } | null | undefined, micros: number | null | undefined): string {
+  const tokens = usage ? usage.prompt_tokens + usage.completion_tokens : 0;
+  return tokens > 0 && micros ? `${usd((micros * 1e6) / tokens)} per 1M tokens` : "";
+}
 export function span(ms: number | null | undefined): string {
   if (ms === null || ms === undefined) return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;

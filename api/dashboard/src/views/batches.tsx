@@ -2,7 +2,7 @@
 import { ask, type Schemas } from "../api";
 import { useAsked, useTopic } from "../live";
 import { Bar, Confirm, Empty, Legend, Problem, State, Table, Tile, useTick } from "../parts";
-import { count, instant, percent, since, until, usd } from "../words";
+import { count, instant, percent, perMillion, since, until, usd } from "../words";
 
 function Failures({ id }: { id: string }) {
   const failed = useAsked<Schemas["JobList"]>(`/v1/jobs?batch=${encodeURIComponent(id)}&state=failed&limit=100`, "jobs");
@@ -38,6 +38,7 @@ function One({ id }: { id: string }) {
       <h2>Figures</h2>
       <Table label="Figures" heads={["figure", "value"]} n={[1]} rows={[
         ["lines", count(counts.total)], ["succeeded", count(counts.succeeded)], ["failed", count(counts.failed)], ["running", count(counts.running)], ["waiting", count(counts.open - counts.running)], ["invalid", count(counts.invalid)], ["cancelled", count(counts.cancelled)], ["expired", count(counts.expired)],
+        ...(batch.usage ? [["tokens: prompt, cached, completion", `${count(batch.usage.prompt_tokens)} · ${count(batch.usage.cached_tokens)} · ${count(batch.usage.completion_tokens)}`], ["price", perMillion(batch.usage, batch.spent_usd_micros) || "–"]] : []),
         ["estimated cost", batch.estimate ? `${usd(batch.estimate.low_usd_micros)} to ${usd(batch.estimate.high_usd_micros)}` : "–"],
       ]} />
       <h2>Failures by class</h2>

@@ -50,13 +50,14 @@ export function Costs({ by }: { by: string | null }) {
       {total && <div class="tiles">
         <Tile label="total">{usd(total.total_usd_micros)}</Tile><Tile label="run">{usd(total.run_usd_micros)}</Tile><Tile label="load">{usd(total.load_usd_micros)}</Tile><Tile label="boot">{usd(total.boot_usd_micros)}</Tile>
         <Tile label="idle">{usd(total.idle_usd_micros)}</Tile><Tile label="disk">{usd(total.disk_usd_micros)}</Tile><Tile label="traffic">{usd(total.traffic_usd_micros)}</Tile>
+        {total.usage && <Tile label="per 1M tokens">{usd(total.usd_micros_per_million_tokens)} <small class="quiet">{count(total.usage.prompt_tokens + total.usage.completion_tokens)} tokens</small></Tile>}
       </div>}
       {total && total.total_usd_micros > 0 && <Bar label="Cost by part" whole={total.total_usd_micros} say={usd} parts={parts(total)} />}
       {data && <p class="quiet">{data.total.is_estimate ? "~ A provider has not billed the final amount yet. " : ""}On demand the same work would have cost {usd(data.savings.on_demand_usd_micros)}{data.savings.hosted.map((each) => `; at ${each.service} ${usd(each.usd_micros)}, here ${usd(each.ours_usd_micros)}`).join("")}.</p>}
       {data?.rows.length === 0 && <Empty>No costs yet. A day appears here once its first job has run.</Empty>}
-      {!!data?.rows.length && <Table label={`Costs by ${chosen}`} heads={[chosen, "share", "jobs", "total", "run", "load", "boot", "idle", "per 1,000"]} n={[2, 3, 4, 5, 6, 7, 8]} rows={data.rows.map((row) => [
+      {!!data?.rows.length && <Table label={`Costs by ${chosen}`} heads={[chosen, "share", "jobs", "total", "run", "load", "boot", "idle", "per 1,000", ...(total?.usage ? ["per 1M tokens"] : [])]} n={[2, 3, 4, 5, 6, 7, 8, 9]} rows={data.rows.map((row) => [
         row.name, <Bar label="Dollars" whole={most} say={usd} parts={parts(row)} />,
-        count(row.jobs), `${usd(row.total_usd_micros)}${row.is_estimate ? " ~" : ""}`, usd(row.run_usd_micros), usd(row.load_usd_micros), usd(row.boot_usd_micros), usd(row.idle_usd_micros), usd(row.per_1000_jobs_usd_micros),
+        count(row.jobs), `${usd(row.total_usd_micros)}${row.is_estimate ? " ~" : ""}`, usd(row.run_usd_micros), usd(row.load_usd_micros), usd(row.boot_usd_micros), usd(row.idle_usd_micros), usd(row.per_1000_jobs_usd_micros), ...(total?.usage ? [usd(row.usd_micros_per_million_tokens)] : []),
       ])} />}
       {!!data?.rows.length && <Legend kinds={KINDS} />}
       {!!data?.left_off && <p class="quiet">{data.left_off} smaller rows are not listed.</p>}

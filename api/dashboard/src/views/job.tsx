@@ -4,7 +4,7 @@ import { ask, type Schemas } from "../api";
 import { useAsked } from "../live";
 import { Confirm, Problem, State, Table, Tile } from "../parts";
 import { go } from "../route";
-import { instant, span, usd } from "../words";
+import { count, instant, perMillion, span, usd } from "../words";
 import { Result } from "./result";
 import { Story } from "./timeline";
 import { Trace } from "./trace";
@@ -56,6 +56,7 @@ export function Job({ id }: { id: string }) {
         <Tile label="attempts">{job.attempts.length}</Tile>
         <Tile label={job.cost?.is_estimate ? "cost, estimated" : "cost"}>{usd(job.cost?.total_usd_micros ?? job.cost_usd_micros)}</Tile>
         <Tile label="run, load, overhead"><small class="fine">{usd(job.cost?.run_usd_micros)} · {usd(job.cost?.load_usd_micros)} · {usd(job.cost?.overhead_usd_micros)}</small></Tile>
+        {job.usage && <Tile label="tokens: prompt, cached, completion"><small>{count(job.usage.prompt_tokens)} · {count(job.usage.cached_tokens)} · {count(job.usage.completion_tokens)}</small> <small class="quiet">{perMillion(job.usage, job.cost?.total_usd_micros ?? job.cost_usd_micros)}</small></Tile>}
       </div>
       {Object.keys(job.metadata).length > 0 && <p class="chips">{Object.entries(job.metadata).map(([key, value]) => <a key={key} href={`/dashboard/jobs?metadata.${encodeURIComponent(key)}=${encodeURIComponent(value)}`}>{key} = {value}</a>)}</p>}
       <h2>Timeline</h2>
