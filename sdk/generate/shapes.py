@@ -105,7 +105,7 @@ JOBS = (
         "record",
         defaults={"priority": "standard"},
         pending=("version", "created_at"),
-        leaves_out=("waiting", "cost"),
+        leaves_out=("waiting", "cost", "usage"),
         # `Job.result()` returns it, whatever its size.
         python_skip=("result",),
     ),
@@ -124,6 +124,7 @@ BATCHES = (
         empty=("endpoint",),
         given=("endpoint",),
         defaults={"priority": "batch"},
+        leaves_out=("usage",),
     ),
 )
 SCHEDULES = (
@@ -183,6 +184,7 @@ ACCESS = (
 COSTS = (
     Shape("HostedCost", "HostedCost", "HostedCost"),
     Shape("Savings", "Savings", "Savings"),
+    Shape("TokenUsage", "TokenUsage", "TokenUsage"),
     Shape("CostRow", "CostRow", "CostRow", leaves_out=("*",)),
     Shape("Costs", "Costs", "Costs", rename={"from": "from_day", "to": "to_day"}),
 )

@@ -1,6 +1,7 @@
 // Generated from api/openapi.json by `make models`; do not edit.
 // The batches of the API.
 
+import type { TokenUsage } from "./costs.js";
 import type { Priority } from "./jobs.js";
 
 /** The state of a batch. */
@@ -128,6 +129,8 @@ export interface Batch {
   started_at: string | null;
   /** Why the batch stopped early: `cancelled`, `expired` or `budget`. */
   stop_reason: BatchStopReason | null;
+  /** The tokens of all ended lines; absent without tokens. */
+  usage?: TokenUsage;
   /** The version of that endpoint; null: the version that was current while the batch validated. */
   version: number | null;
   /** The URL that receives an event when the batch ends. */

@@ -20,6 +20,16 @@ export interface Savings {
   hosted: HostedCost[];
 }
 
+/** Tokens of language models, as the results of jobs report them. */
+export interface TokenUsage {
+  /** Tokens of the prompts, including the cached ones. */
+  prompt_tokens: number;
+  /** Tokens of the prompts that the engine had in its cache. */
+  cached_tokens: number;
+  /** Tokens that the model wrote. */
+  completion_tokens: number;
+}
+
 /** The cost of a row and its parts. The parts add up to the total. */
 export interface CostRow {
   /** The row's display name. */
@@ -59,6 +69,13 @@ export interface CostRow {
   tenant?: string;
   /** Traffic in both directions; absent by job. */
   traffic_usd_micros?: number;
+  /** The tokens of the jobs that ended with a result; absent without tokens. */
+  usage?: TokenUsage;
+  /**
+   * The price of a million prompt and completion tokens: the cost of the endpoints with tokens, on the days on which
+   * they have some, divided by the tokens. Null without tokens.
+   */
+  usd_micros_per_million_tokens?: number;
 }
 
 /** The costs of a range of days and their parts. */

@@ -1,6 +1,8 @@
 // Generated from api/openapi.json by `make models`; do not edit.
 // The jobs of the API.
 
+import type { TokenUsage } from "./costs.js";
+
 /** The outcome of an attempt, or that it is still running. */
 export type AttemptState = "running" | "succeeded" | "failed" | "released" | "lost" | "cancelled" | "expired";
 
@@ -221,6 +223,8 @@ export interface JobRecord {
   step_of: string | null;
   /** The last attempt's timing, with `queued_ms` counted from submit to that lease. */
   timing: Timing | null;
+  /** The tokens that its result reports; absent without tokens. */
+  usage?: TokenUsage;
   /**
    * Why a queued or blocked job has not started, or why the handler of a running job has not; only when a single job is
    * requested.

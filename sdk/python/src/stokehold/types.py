@@ -25,7 +25,7 @@ from stokehold._generated.batches import (
     LineFormat,
     OnInvalid,
 )
-from stokehold._generated.costs import CostRow, Costs, CostsBy, HostedCost, Savings
+from stokehold._generated.costs import CostRow, Costs, CostsBy, HostedCost, Savings, TokenUsage
 from stokehold._generated.deletion import Deletion, Dependent, DependentKind, RequirementSet
 from stokehold._generated.endpoints import (
     Endpoint,
@@ -182,6 +182,7 @@ __all__ = [
     "Token",
     "TokenKind",
     "TokenTrust",
+    "TokenUsage",
     "Trace",
     "Trust",
     "Usage",

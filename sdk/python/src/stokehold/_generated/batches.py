@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from stokehold._generated.costs import TokenUsage
 from stokehold._generated.jobs import (
     Priority,
 )
@@ -271,6 +272,11 @@ class BatchFields:
     def stop_reason(self) -> BatchStopReason | None:
         """Why the batch stopped early: `cancelled`, `expired` or `budget`."""
         return self.raw.get("stop_reason")
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The tokens of all ended lines; absent without tokens."""
+        return optional(TokenUsage.decode, self.raw.get("usage"))
 
     @property
     def version(self) -> int | None:

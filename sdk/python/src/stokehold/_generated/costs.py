@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from stokehold._read import word
+from stokehold._read import optional, word
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -57,6 +57,28 @@ class Savings:
 
 
 @dataclass(frozen=True)
+class TokenUsage:
+    """Tokens of language models, as the results of jobs report them.
+
+    prompt_tokens: Tokens of the prompts, including the cached ones.
+    cached_tokens: Tokens of the prompts that the engine had in its cache.
+    completion_tokens: Tokens that the model wrote.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+    @classmethod
+    def decode(cls, raw: Mapping[str, Any]) -> Self:
+        return cls(
+            prompt_tokens=raw.get("prompt_tokens") or 0,
+            cached_tokens=raw.get("cached_tokens") or 0,
+            completion_tokens=raw.get("completion_tokens") or 0,
+        )
+
+
+@dataclass(frozen=True)
 class CostRow:
     """The cost of a row and its parts.
 
@@ -78,6 +100,9 @@ class CostRow:
     per_job_usd_micros: None without jobs.
     stopped_usd_micros: Disks of stopped instances; absent by job.
     traffic_usd_micros: Traffic in both directions; absent by job.
+    usage: The tokens of the jobs that ended with a result; absent without tokens.
+    usd_micros_per_million_tokens: The price of a million prompt and completion tokens: the cost of the endpoints with
+        tokens, on the days on which they have some, divided by the tokens. None without tokens.
     """
 
     name: str
@@ -101,6 +126,8 @@ class CostRow:
     stopped_usd_micros: int | None = None
     tenant: str | None = None
     traffic_usd_micros: int | None = None
+    usage: TokenUsage | None = None
+    usd_micros_per_million_tokens: int | None = None
 
     @classmethod
     def decode(cls, raw: Mapping[str, Any]) -> Self:
@@ -126,6 +153,8 @@ class CostRow:
             stopped_usd_micros=raw.get("stopped_usd_micros"),
             tenant=raw.get("tenant"),
             traffic_usd_micros=raw.get("traffic_usd_micros"),
+            usage=optional(TokenUsage.decode, raw.get("usage")),
+            usd_micros_per_million_tokens=raw.get("usd_micros_per_million_tokens"),
         )
 
 

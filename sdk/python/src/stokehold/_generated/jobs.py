@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from stokehold._generated.costs import TokenUsage
 from stokehold._read import decode_time, optional, word
 
 if TYPE_CHECKING:
@@ -459,6 +460,11 @@ class JobFields:
     def timing(self) -> Timing:
         """The last attempt's timing, with `queued_ms` counted from submit to that lease."""
         return Timing.decode(self.raw.get("timing"))
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The tokens that its result reports; absent without tokens."""
+        return optional(TokenUsage.decode, self.raw.get("usage"))
 
     @property
     def waiting(self) -> Waiting | None:
