@@ -5,6 +5,7 @@ mod answer;
 mod calls;
 mod embeddings;
 mod error;
+mod handled;
 mod images;
 mod job;
 mod model_routes;

@@ -6,11 +6,12 @@ use axum::response::Response;
 use serde_json::value::RawValue;
 
 use super::error::Error;
+use super::handled::{Handled, form_of};
 use super::job::{HOLD_MAX, Open, STREAM_MAX, succeeded};
 use super::resolve::{Head, resolve};
-use super::route::{Call, Form};
+use super::route::Call;
 use super::stream::Chunks;
-use super::{answer, embeddings, images, route, stream, stream_usage};
+use super::{answer, images, stream, stream_usage};
 use crate::jobs::submit::{self, SubmitRequest};
 use crate::server::json::{Json, raw_text};
 use crate::state::App;
@@ -33,20 +34,12 @@ pub(super) async fn answer(
     }
     let model = resolve(&app, &caller.tenant, &name).await?;
     let spec = &model.target.deployed.version.spec;
-    let Some(form) = route::form(spec, call) else { return Err(not_answered(&name, &route::answered(spec), call)) };
-    let handled = match (form, call) {
-        (Form::Handler, Call::Images) => Handled::Images(images::Wanted::read(body)?),
-        (Form::Handler, _) => Handled::Embeddings(embeddings::Wanted::read(body)?),
-        (Form::Body | Form::Request, _) => Handled::Nothing,
-    };
+    let form = form_of(spec, call, &name)?;
+    let handled = Handled::read(form, call, body)?;
     let asking = is_streamed.then(|| stream_usage::asking(spec, (form, call), body, head.stream_options())).flatten();
-    let input = match &handled {
-        Handled::Nothing => match &asking {
-            Some(body) => route::input(form, call, body, Head::read(body)?.model()?.0, model.sent()),
-            None => route::input(form, call, body, model_text, model.sent()),
-        },
-        Handled::Embeddings(wanted) => wanted.input(),
-        Handled::Images(wanted) => wanted.input(),
+    let input = match &asking {
+        Some(body) => handled.input(form, call, body, Head::read(body)?.model()?.0, model.sent()),
+        None => handled.input(form, call, body, model_text, model.sent()),
     };
     let key = submit::idempotency_key(&headers, None)?;
     let mut request = SubmitRequest::new(model.target.deployed.version.name.clone(), raw_text(input)?);
@@ -62,30 +55,7 @@ pub(super) async fn answer(
     }
     let job = open.until_end().await?;
     succeeded(&job)?;
-    let result = answer::result(&app, &job).await?;
-    Ok(match handled {
-        Handled::Nothing => answer::json(&job, result),
-        Handled::Embeddings(wanted) => answer::json(&job, wanted.answer(&name, &result).map_err(|e| e.of(job.id))?),
-        Handled::Images(wanted) => {
-            let answered = wanted.answer(&app, &job, &result).await.map_err(|error| error.of(job.id))?;
-            answer::json(&job, answered)
-        }
-    })
-}
-
-/// What this API writes the answer from.
-enum Handled {
-    Nothing,
-    Embeddings(embeddings::Wanted),
-    Images(images::Wanted),
-}
-
-fn not_answered(model: &str, answered: &str, call: Call) -> Error {
-    let path = call.path();
-    let answered = if answered.is_empty() {
-        "it does not speak the API of OpenAI; see the option openai".to_owned()
-    } else {
-        format!("it answers {answered}")
-    };
-    Error::invalid("model", format!("the model {model:?} does not answer {path}: {answered}"))
+    let result = answer::result(&app, &job, answer::RESULT_MAX).await?;
+    let answered = handled.answer(&app, &job, (&name, result), images::IMAGES_MAX).await;
+    Ok(answer::json(&job, answered.map_err(|error| error.of(job.id))?))
 }

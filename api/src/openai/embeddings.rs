@@ -12,7 +12,7 @@ use crate::error::FieldError;
 
 /// What a client asks for.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct EmbeddingRequest {
     inputs: Vec<Value>,
     dimensions: Option<u64>,
     is_base64: bool,
@@ -56,7 +56,7 @@ struct Usage {
     total_tokens: u64,
 }
 
-impl Wanted {
+impl EmbeddingRequest {
     /// Reads the body of a call.
     pub(super) fn read(body: &str) -> Result<Self, Error> {
         let body: Body =
@@ -67,6 +67,11 @@ impl Wanted {
             Some(_) => return Err(Error::invalid("encoding_format", "encoding_format must be float or base64")),
         };
         Ok(Self { inputs: inputs(body.input)?, dimensions: body.dimensions, is_base64 })
+    }
+
+    /// Whether the client gets vectors in base64.
+    pub(super) fn is_base64(&self) -> bool {
+        self.is_base64
     }
 
     /// The input of the job.
@@ -133,7 +138,7 @@ mod tests {
 
     #[test]
     fn every_form_of_input_becomes_a_list() {
-        let read = |input: Value| Wanted::read(&json!({"model": "m", "input": input}).to_string());
+        let read = |input: Value| EmbeddingRequest::read(&json!({"model": "m", "input": input}).to_string());
         for (input, expected) in [
             (json!("a"), json!(["a"])),
             (json!(["a", "b"]), json!(["a", "b"])),
@@ -145,17 +150,19 @@ mod tests {
         for wrong in [json!([]), json!(7), json!(["a", 1]), json!(null), json!([{"a": 1}])] {
             assert_eq!(read(wrong.clone()).unwrap_err().json()["error"]["param"], "input", "{wrong}");
         }
-        let wanted = Wanted::read(r#"{"input": "a", "dimensions": 3, "encoding_format": "base64"}"#).unwrap();
-        assert_eq!((wanted.input().as_str(), wanted.is_base64), (r#"{"dimensions":3,"input":["a"]}"#, true));
-        assert!(Wanted::read(r#"{"input": "a", "encoding_format": "hex"}"#).is_err());
+        let request =
+            EmbeddingRequest::read(r#"{"input": "a", "dimensions": 3, "encoding_format": "base64"}"#).unwrap();
+        assert_eq!((request.input().as_str(), request.is_base64), (r#"{"dimensions":3,"input":["a"]}"#, true));
+        assert!(EmbeddingRequest::read(r#"{"input": "a", "encoding_format": "hex"}"#).is_err());
     }
 
     #[test]
     fn vectors_are_lists_or_little_endian_floats() {
-        let wanted =
-            |format: &str| Wanted::read(&json!({"input": ["a", "b"], "encoding_format": format}).to_string()).unwrap();
+        let request = |format: &str| {
+            EmbeddingRequest::read(&json!({"input": ["a", "b"], "encoding_format": format}).to_string()).unwrap()
+        };
         let result = b"[[1, -0.5], [0.25, 3.0]]";
-        let list: Value = serde_json::from_slice(&wanted("float").answer("m", result).unwrap()).unwrap();
+        let list: Value = serde_json::from_slice(&request("float").answer("m", result).unwrap()).unwrap();
         let item = |index, vector: Value| json!({"object": "embedding", "index": index, "embedding": vector});
         let usage = json!({"prompt_tokens": 0, "total_tokens": 0});
         let expected = json!({
@@ -163,10 +170,10 @@ mod tests {
             "data": [item(0, json!([1, -0.5])), item(1, json!([0.25, 3.0]))],
         });
         assert_eq!(list, expected);
-        let base64: Value = serde_json::from_slice(&wanted("base64").answer("m", result).unwrap()).unwrap();
+        let base64: Value = serde_json::from_slice(&request("base64").answer("m", result).unwrap()).unwrap();
         assert_eq!(base64["data"][0]["embedding"], "AACAPwAAAL8=");
         for wrong in ["[[1]]", "{}", "[[1], \"x\"]", "[[1], [[2]]]"] {
-            let error = wanted("float").answer("m", wrong.as_bytes()).unwrap_err().json();
+            let error = request("float").answer("m", wrong.as_bytes()).unwrap_err().json();
             assert!(error["error"]["message"].as_str().unwrap().contains("a list of 2 vectors"), "{wrong}: {error}");
         }
     }

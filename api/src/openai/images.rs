@@ -15,8 +15,8 @@ use crate::names;
 use crate::server::json::strict_value;
 use crate::state::App;
 
-/// Maximum size of the images of one answer, bytes.
-const IMAGES_MAX: u64 = 32 << 20;
+/// Maximum size of the images that a call answers, bytes.
+pub(super) const IMAGES_MAX: u64 = 32 << 20;
 
 /// Time after which the URL of an image expires.
 const URL_TTL: Duration = Duration::from_secs(3600);
@@ -25,12 +25,12 @@ const URL_TTL: Duration = Duration::from_secs(3600);
 const OURS: [&str; 5] = ["model", "response_format", "service_tier", "stream", "user"];
 
 /// What a client asks for.
-pub(super) struct Wanted {
+pub(super) struct ImageRequest {
     input: Map<String, Value>,
     is_url: bool,
 }
 
-impl Wanted {
+impl ImageRequest {
     /// Reads the body of a call.
     pub(super) fn read(body: &str) -> Result<Self, Error> {
         let Value::Object(mut input) = strict_value(body, "")? else {
@@ -50,8 +50,13 @@ impl Wanted {
         Value::Object(self.input.clone()).to_string()
     }
 
-    /// The answer, from the files of the result.
-    pub(super) async fn answer(&self, app: &App, job: &Job, result: &[u8]) -> Result<Bytes, Error> {
+    /// Whether the client gets URLs of the images.
+    pub(super) fn is_url(&self) -> bool {
+        self.is_url
+    }
+
+    /// The answer, from the files of the result. They have at most `most` bytes.
+    pub(super) async fn answer(&self, app: &App, job: &Job, result: &[u8], most: u64) -> Result<Bytes, Error> {
         let result: Value = serde_json::from_slice(result)
             .map_err(|error| Error::failed(format!("the result of the job is not JSON: {error}")))?;
         let mut files = Vec::new();
@@ -59,7 +64,7 @@ impl Wanted {
         let winner = job.winner().filter(|_| !files.is_empty());
         let winner = winner.ok_or_else(|| Error::failed("the endpoint must return files: the path of each image"))?;
         let prefix = Job::attempt_prefix(&job.spec.tenant, job.id, winner.attempt, &winner.fence);
-        let (mut data, mut room) = (Vec::with_capacity(files.len()), IMAGES_MAX);
+        let (mut data, mut room) = (Vec::with_capacity(files.len()), most);
         for name in files.into_iter().filter(|name| names::is_file_name(name)) {
             let key = format!("{prefix}{name}");
             if self.is_url {
@@ -95,10 +100,10 @@ mod tests {
     fn a_handler_gets_what_it_draws_from() {
         let body =
             r#"{"model": "draw", "prompt": "a cat", "n": 2, "response_format": "url", "user": "u", "size": null}"#;
-        let wanted = Wanted::read(body).unwrap();
-        assert_eq!((wanted.input().as_str(), wanted.is_url), (r#"{"n":2,"prompt":"a cat"}"#, true));
-        assert!(Wanted::read(r#"{"response_format": "png"}"#).is_err());
-        assert!(Wanted::read("[1]").is_err() && Wanted::read(r#"{"n": 1, "n": 2}"#).is_err());
+        let request = ImageRequest::read(body).unwrap();
+        assert_eq!((request.input().as_str(), request.is_url), (r#"{"n":2,"prompt":"a cat"}"#, true));
+        assert!(ImageRequest::read(r#"{"response_format": "png"}"#).is_err());
+        assert!(ImageRequest::read("[1]").is_err() && ImageRequest::read(r#"{"n": 1, "n": 2}"#).is_err());
     }
 
     #[test]

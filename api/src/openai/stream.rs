@@ -107,7 +107,7 @@ fn pieces(mut open: Open, form: Chunks) -> impl Stream<Item = Result<Piece, Erro
                 let mut last = Vec::new();
                 if sent.is_none() {
                     // The outputs are gone, or were withheld: the result has all of them.
-                    let result = answer::result(&app, &job).await?;
+                    let result = answer::result(&app, &job, answer::RESULT_MAX).await?;
                     form.whole(&job, &result, &mut last)?;
                 }
                 if form.call != Call::Responses {
