@@ -2,7 +2,7 @@
 
 pub(crate) mod create;
 pub(crate) mod estimate;
-mod view;
+pub(crate) mod view;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,13 +128,19 @@ pub(crate) async fn cancel(
     caller: Caller<JobsCancel>,
     Path(id): Path<String>,
 ) -> Result<Json<BatchView>, Problem> {
-    let id = parse_id(&id)?;
-    let batches = db.home(&caller.tenant).await?.batches();
-    let stopped = db.ask_again("cancel a batch", || batches.stop(&caller.tenant, id, StopReason::Cancelled)).await?;
+    let batch = stop(&db, &caller.tenant, &id).await?;
+    Ok(Json(shown(&config, &batch)))
+}
+
+/// Cancels a batch of a tenant, and returns it.
+pub(crate) async fn stop(db: &Database, tenant: &str, id: &str) -> Result<Batch, Problem> {
+    let id = parse_id(id)?;
+    let batches = db.home(tenant).await?.batches();
+    let stopped = db.ask_again("cancel a batch", || batches.stop(tenant, id, StopReason::Cancelled)).await?;
     if stopped == Stopped::NotFound {
         return Err(Problem::not_found("batch"));
     }
-    let batch = own(&db, &caller.tenant, id).await?;
+    let batch = own(db, tenant, id).await?;
     if stopped == Stopped::Ended && batch.stop != Some(StopReason::Cancelled) {
         let state = batch.state.as_str();
         return Err(Problem::new(
@@ -142,7 +148,7 @@ pub(crate) async fn cancel(
             format!("every line of the batch has ended: the batch is {state}"),
         ));
     }
-    Ok(Json(shown(&config, &batch)))
+    Ok(batch)
 }
 
 /// Retry the failed lines of a batch
@@ -191,7 +197,8 @@ pub(crate) async fn retry_failed(
         ..old.spec.clone()
     };
     let idempotency = key.map(|key| Idempotency::new(key, format!("retry {}", old.id)));
-    made(&app, NewBatch { id: create::new_id(), spec, input: None, idempotency }).await
+    let id = create::new_id();
+    made(&app, NewBatch { id, spec, input: None, idempotency, idempotency_ttl_ms: None }).await
 }
 
 /// Get a batch's results
@@ -241,22 +248,29 @@ async fn streamed(app: App, tenant: &str, id: &str, kind: Kind) -> Result<Respon
 
 /// Creates the batch and responds with its view.
 async fn made(app: &App, new: NewBatch) -> Result<Response, Problem> {
+    let (is_new, batch) = store(app, new).await?;
+    let status = if is_new { StatusCode::ACCEPTED } else { StatusCode::OK };
+    Ok(crate::jobs::submit::durable(app.durability, (status, Json(shown(&app.config, &batch))).into_response()))
+}
+
+/// Stores a batch, and returns it and whether it is new: the idempotency key may have one already.
+pub(crate) async fn store(app: &App, new: NewBatch) -> Result<(bool, Batch), Problem> {
     let home = app.db.home(&new.spec.tenant).await?;
     home.admits()?;
     let batches = home.batches();
     let created = app.db.ask_again("create a batch", || batches.create(&new)).await?;
-    let (status, id) = match &created {
-        Created::New => (StatusCode::ACCEPTED, &new.id),
-        Created::Repeat(id) => (StatusCode::OK, id),
+    let (is_new, id) = match &created {
+        Created::New => (true, &new.id),
+        Created::Repeat(id) => (false, id),
     };
     let batch = app.db.ask("read a batch", batches.get(id)).await?;
     let batch =
         batch.ok_or_else(|| Problem::new(Code::NotFound, "this key's batch is no longer stored; use a new key"))?;
-    Ok(crate::jobs::submit::durable(app.durability, (status, Json(shown(&app.config, &batch))).into_response()))
+    Ok((is_new, batch))
 }
 
 /// Returns the caller's own batch with this ID. For all other tenants it does not exist.
-async fn own(db: &Database, tenant: &str, id: &str) -> Result<Batch, Problem> {
+pub(crate) async fn own(db: &Database, tenant: &str, id: &str) -> Result<Batch, Problem> {
     let id = parse_id(id)?;
     let batch = db.ask("read a batch", db.home(tenant).await?.batches().get(id)).await?;
     batch.filter(|batch| batch.spec.tenant == tenant).ok_or_else(|| Problem::not_found("batch"))

@@ -24,7 +24,7 @@ use crate::keys::Keys;
 pub use calls::{Created, Stopped, Verdict};
 pub use model::{
     Batch, BatchBudget, BatchPage, BatchSpec, BatchState, EndedLine, FeedPosition, LineError, LineFormat, NewBatch,
-    OnInvalid, Source, StopReason,
+    OnInvalid, OpenAiBatch, Source, StopReason,
 };
 
 /// Number of invalid lines that a batch lists; its file of errors has all of them.

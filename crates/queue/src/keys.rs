@@ -55,7 +55,7 @@
 //! | `:batches` | ZSET | batches that have not ended, by creation | while not empty |
 //! | `:batches:<tenant>` | ZSET | a tenant's batches, by name | same as the batches, the last 10,000 |
 //! | `:batches_tidy` | ZSET | ended batches by the time of their next cleanup | same as the batches |
-//! | `:i:<tenant>:b:<hash>` | STRING | `<batch> <request hash>` of a batch's idempotency key | 24 h |
+//! | `:i:<tenant>:b:<hash>` | STRING | `<batch> <request hash>` of a batch's idempotency key | 24 h; 10 min for a key that the API made (openai/batch_routes.rs) |
 //! | `:schedule:<id>` | HASH | a schedule | until deleted |
 //! | `:schedules` | ZSET | schedules that are not paused, by the time to check them, unix ms | while not empty |
 //! | `:schedules:<tenant>` | ZSET | a tenant's schedules, all with score 0: ids sort by creation | while not empty |

@@ -38,7 +38,7 @@ use crate::tenants::limits::{AtBudgetWord, BUDGET_MAX};
 use crate::{names, webhooks};
 
 /// The longest deadline: 30 days.
-const DEADLINE_MAX_S: u64 = 30 * 24 * 3600;
+pub(crate) const DEADLINE_MAX_S: u64 = 30 * 24 * 3600;
 
 /// Longest pause within a body.
 const BODY_IDLE: Duration = Duration::from_secs(30);
@@ -161,7 +161,8 @@ pub(crate) async fn create(
     }
     let uploaded = spec.source == Source::Uploaded;
     let idempotency = key.map(|key| Idempotency::new(key, hex::encode(hash.finalize())));
-    let new = NewBatch { id, spec, input: uploaded.then(|| input.clone()), idempotency };
+    let input_key = uploaded.then(|| input.clone());
+    let new = NewBatch { id, spec, input: input_key, idempotency, idempotency_ttl_ms: None };
     let answer = made(&app, new).await;
     let kept = matches!(&answer, Ok(answer) if answer.status() == axum::http::StatusCode::ACCEPTED);
     let unknown = matches!(&answer, Err(problem) if problem.code() == Code::Unavailable);
@@ -175,7 +176,7 @@ pub(crate) async fn create(
 }
 
 /// Makes an ID for a new batch.
-pub(super) fn new_id() -> String {
+pub(crate) fn new_id() -> String {
     format!("batch_{}", Uuid::now_v7().simple())
 }
 
@@ -244,6 +245,7 @@ async fn checked(
         retry_of: None,
         hook: hook(&config.webhooks, wanted)?,
         budget: budget(wanted)?,
+        openai: None,
     })
 }
 

@@ -142,7 +142,7 @@ pub(crate) enum StopReasonWord {
 }
 
 /// Reason for which a batch does not run to its end. An event that came too late to have an effect does not count.
-fn stop_reason(batch: &Batch) -> Option<&'static str> {
+pub(crate) fn stop_reason(batch: &Batch) -> Option<&'static str> {
     match (batch.state, batch.stop) {
         (BatchState::Completed | BatchState::Failed, _) | (_, None) => None,
         (_, Some(_)) if batch.is_over_budget => Some("budget"),
@@ -150,7 +150,7 @@ fn stop_reason(batch: &Batch) -> Option<&'static str> {
     }
 }
 
-fn budget_state(batch: &Batch) -> Option<Standing> {
+pub(crate) fn budget_state(batch: &Batch) -> Option<Standing> {
     let budget = batch.spec.budget?;
     let reached = batch.is_over_budget.then_some(Standing::Reached);
     Some(reached.unwrap_or_else(|| standing(batch.spent_usd_micros, budget.usd_micros)))

@@ -65,7 +65,11 @@ impl Batches {
             Some(idempotency) => call.arg(keys::idempotency(&idempotency.key)).arg(&idempotency.request_hash),
             None => call.arg("").arg(""),
         };
-        call.arg(IDEMPOTENCY_TTL_MS).arg(OPEN_MAX).arg(LISTED_MAX).arg(OPEN_OF_TENANT_MAX).arg(OPEN_RESERVED);
+        call.arg(new.idempotency_ttl_ms.unwrap_or(IDEMPOTENCY_TTL_MS))
+            .arg(OPEN_MAX)
+            .arg(LISTED_MAX)
+            .arg(OPEN_OF_TENANT_MAX)
+            .arg(OPEN_RESERVED);
         let reply = self.reply(script, &call).await?;
         let words: Vec<&str> = reply.iter().map(String::as_str).collect();
         match (words.as_slice(), &new.idempotency) {

@@ -50,6 +50,22 @@ pub struct BatchSpec {
     /// The limit on the total cost of its lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<BatchBudget>,
+    /// Set for a batch that was created through the API of OpenAI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub openai: Option<OpenAiBatch>,
+}
+
+/// The members of a batch that only the API of OpenAI has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenAiBatch {
+    /// Path of the call that each line makes, e.g. `/v1/chat/completions`.
+    pub endpoint: String,
+    /// Id of the file with the lines, as clients of OpenAI know it.
+    pub input_file_id: String,
+    /// Time for the whole batch, as its owner wrote it, e.g. `24h`.
+    pub completion_window: String,
+    /// Time for which the files of results and errors are kept, seconds.
+    pub output_expires_after_s: u64,
 }
 
 /// The budget of a batch.
@@ -311,8 +327,10 @@ pub struct NewBatch {
     pub spec: BatchSpec,
     /// S3 key of its lines, if they are uploaded already.
     pub input: Option<String>,
-    /// Idempotency key: a second create with the same key within 24 hours returns the first batch.
+    /// Idempotency key: a second create with the same key returns the first batch.
     pub idempotency: Option<Idempotency>,
+    /// Retention of the key, milliseconds; `None` is 24 hours.
+    pub idempotency_ttl_ms: Option<u64>,
 }
 
 /// An ended job of a batch: the data for the result or error of its line.

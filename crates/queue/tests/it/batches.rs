@@ -37,6 +37,7 @@ fn spec() -> BatchSpec {
         retry_of: None,
         hook: None,
         budget: None,
+        openai: None,
     }
 }
 
@@ -47,6 +48,7 @@ fn new(n: u8, key: Option<&str>) -> NewBatch {
         spec: spec(),
         input: Some("batches/t/x/input.jsonl".to_owned()),
         idempotency,
+        idempotency_ttl_ms: None,
     }
 }
 
@@ -57,6 +59,7 @@ pub(crate) fn batch_of(tenant: &str, n: usize) -> NewBatch {
         spec: BatchSpec { tenant: tenant.to_owned(), ..spec() },
         input: None,
         idempotency: None,
+        idempotency_ttl_ms: None,
     }
 }
 
