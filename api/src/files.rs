@@ -37,12 +37,13 @@ use crate::tenants::storage::Storage;
 use crate::time_format::rfc3339;
 
 /// Time after a URL was issued within which its upload or download must start.
-const URL_TTL: Duration = Duration::from_secs(3600);
+pub(crate) const URL_TTL: Duration = Duration::from_secs(3600);
 
-const NAME_MAX: usize = 255;
+/// Maximum length of a file's name, characters.
+pub(crate) const NAME_MAX: usize = 255;
 
 /// Maximum size of a file's metadata object, bytes. The API writes no larger one.
-const CARD_MAX: u64 = 16 << 10;
+pub(crate) const CARD_MAX: u64 = 16 << 10;
 
 /// A file to upload.
 #[derive(Deserialize, ToSchema)]
@@ -103,6 +104,7 @@ pub(crate) async fn create(
     let card = FileMetadata {
         content_type: request.content_type.unwrap_or_else(|| "application/octet-stream".to_owned()),
         name: request.name,
+        openai: None,
     };
     if !is_name(&card.name) {
         return Err(Problem::field("/name", format!("must be 1 to {NAME_MAX} printable characters")));
@@ -134,7 +136,8 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, JsonAnswer(upload)))
 }
 
-fn is_name(name: &str) -> bool {
+/// Returns whether a text can be the name of a file.
+pub(crate) fn is_name(name: &str) -> bool {
     matches!(name.chars().count(), 1..=NAME_MAX) && !name.chars().any(char::is_control)
 }
 

@@ -8,7 +8,7 @@ use crate::error::{Code, INTERNAL, Problem};
 use crate::files::stored;
 use crate::jobs::{feedback, inputs, large_inputs, submit};
 use crate::tenants::storage;
-use crate::{database, deletion, history, schedules};
+use crate::{database, deletion, history, openai, schedules};
 
 /// The code and the detail that a request would get for this error, for records of background work.
 pub(crate) fn code_and_detail(error: impl Into<Problem>) -> (String, String) {
@@ -182,6 +182,15 @@ impl From<stored::Error> for Problem {
         match error {
             stored::Error::Objects(error) => error.into(),
             stored::Error::Json(_) => Self::new(Code::Internal, INTERNAL).caused_by(error),
+        }
+    }
+}
+
+impl From<openai::files::Error> for Problem {
+    fn from(error: openai::files::Error) -> Self {
+        match error {
+            openai::files::Error::Objects(error) => error.into(),
+            openai::files::Error::Record { .. } => Self::new(Code::Internal, INTERNAL).caused_by(error),
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::endpoints::requirement_sets;
 use crate::history::Sweeper;
 use crate::maintenance::{Expire, Promote, Reap, Upkeep};
 use crate::metrics::cluster::ClusterMetrics;
+use crate::openai::expiry::FileExpiry;
 use crate::pipelines::Settler;
 use crate::recovery::Recovery;
 use crate::redis_watch::Watch;
@@ -123,6 +124,7 @@ fn duties(app: &App, heard: mpsc::Receiver<Signal>, shutdown: &CancellationToken
         audit::Abandoned(app.clone()),
         requirement_sets::Free(app.clone()),
         FollowUp(app.clone()),
+        FileExpiry(app.clone()),
     ];
     for shard in app.db.queue.all() {
         start![
@@ -153,7 +155,7 @@ fn backoff() -> Backoff {
 pub fn app(app: App) -> Router {
     Router::new()
         .merge(routes::router().route_layer(axum::middleware::from_fn_with_state(app.clone(), audit::record)))
-        .merge(openai::router())
+        .merge(openai::router(&app))
         .merge(gateway::router())
         .merge(dashboard::router())
         .fallback(error::no_route)

@@ -7,6 +7,7 @@ use stokehold_queue::batches::Batch;
 use super::lines::custom_id_of;
 use super::results::{ErrorLine, Kind, pieces, whole_key};
 use super::{Error, Runner};
+use crate::openai::outputs;
 
 /// Time for which parts are kept after their batch has ended, milliseconds, because a client may be reading them.
 const PARTS_KEEP_MS: u64 = 60 * 60 * 1000;
@@ -28,6 +29,9 @@ impl Runner {
                 self.write_unfed(batch, &mut whole).await?;
             }
             whole.finish().await?;
+        }
+        if batch.spec.openai.is_some() {
+            outputs::publish(&self.app, batch).await?;
         }
         if self.batches.end(&batch.id, PARTS_KEEP_MS).await? {
             tracing::info!(

@@ -70,13 +70,14 @@ struct OwnLine {
     metadata: Option<BTreeMap<String, String>>,
 }
 
+/// A line in OpenAI's format.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OpenaiLine {
-    custom_id: String,
+pub(crate) struct OpenaiLine {
+    pub(crate) custom_id: String,
     method: String,
-    url: String,
-    body: Box<RawValue>,
+    pub(crate) url: String,
+    pub(crate) body: Box<RawValue>,
 }
 
 /// The members that distinguish the formats.
@@ -127,14 +128,7 @@ fn parse_own(text: &[u8]) -> Result<Item, json::Error> {
 }
 
 fn parse_openai(text: &[u8]) -> Result<Item, json::Error> {
-    let line: OpenaiLine = json::parse(text)?;
-    check_custom_id(&line.custom_id)?;
-    if line.method != "POST" {
-        return Err(FieldError::new("/method", "must be POST").into());
-    }
-    if !line.url.starts_with("/v1/") {
-        return Err(FieldError::new("/url", "must be a path below /v1/").into());
-    }
+    let line = openai_line(text)?;
     Ok(Item {
         custom_id: Some(line.custom_id),
         input: line.body,
@@ -143,6 +137,19 @@ fn parse_openai(text: &[u8]) -> Result<Item, json::Error> {
         metadata: BTreeMap::new(),
         unique: true,
     })
+}
+
+/// Parses a line in OpenAI's format.
+pub(crate) fn openai_line(text: &[u8]) -> Result<OpenaiLine, json::Error> {
+    let line: OpenaiLine = json::parse(text)?;
+    check_custom_id(&line.custom_id)?;
+    if line.method != "POST" {
+        return Err(FieldError::new("/method", "must be POST").into());
+    }
+    if !line.url.starts_with("/v1/") {
+        return Err(FieldError::new("/url", "must be a path below /v1/").into());
+    }
+    Ok(line)
 }
 
 fn check_custom_id(id: &str) -> Result<(), FieldError> {

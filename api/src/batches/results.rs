@@ -18,7 +18,7 @@ use crate::server::json;
 use crate::state::App;
 
 /// Error code of lines that were cancelled because their batch's budget was reached.
-const BUDGET_REACHED: &str = "budget_reached";
+pub(crate) const BUDGET_REACHED: &str = "budget_reached";
 
 /// Bytes that are read from S3 at a time.
 pub(super) const PIECE: u64 = 1 << 20;
@@ -36,9 +36,10 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 2] = [Self::Output, Self::Errors];
+    pub(crate) const ALL: [Self; 2] = [Self::Output, Self::Errors];
 
-    fn word(self) -> &'static str {
+    /// The name of the file.
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Output => "output",
             Self::Errors => "errors",
@@ -56,7 +57,7 @@ impl Kind {
 }
 
 /// Key of a file once the batch has ended.
-pub(super) fn whole_key(batch: &Batch, kind: Kind) -> String {
+pub(crate) fn whole_key(batch: &Batch, kind: Kind) -> String {
     format!("{}{}.jsonl", batch.prefix(), kind.word())
 }
 

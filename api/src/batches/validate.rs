@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use stokehold_objects::Upload;
 use stokehold_queue::batches::{Batch, ERRORS_SHOWN, LineError, LineFormat, OnInvalid, Source, Verdict};
@@ -22,6 +23,7 @@ use crate::endpoints::catalog::Deployed;
 use crate::jobs::inputs;
 use crate::jobs::submit::{Target, refers};
 use crate::names;
+use crate::openai::lines::{Translated, Translator};
 use crate::server::json;
 use crate::state::App;
 
@@ -94,7 +96,7 @@ impl Runner {
                 match reader.next().await {
                     Ok(Some(line)) if only.is_some_and(|only| !only.contains(line.number)) => drop(line),
                     Ok(Some(line)) => {
-                        bytes += line.text.as_ref().map_or(0, bytes::Bytes::len);
+                        bytes += line.text.as_ref().map_or(0, Bytes::len);
                         pass.bytes = line.end;
                         chunk.push(line);
                     }
@@ -141,7 +143,7 @@ impl Runner {
         };
         let skip = format!("{}invalid-{}.bits", batch.prefix(), nonce());
         if invalid > 0 {
-            let bits = bytes::Bytes::copy_from_slice(wrong.as_bytes());
+            let bits = Bytes::copy_from_slice(wrong.as_bytes());
             self.app.objects.put(&skip, bits, "application/octet-stream").await?;
         }
         let verdict = Verdict {
@@ -191,6 +193,8 @@ struct Pass {
     /// Version of the default endpoint; other endpoints use their current one.
     version: Option<u32>,
     format: LineFormat,
+    /// Set when the lines are calls of the API of OpenAI.
+    calls: Option<Translator>,
     total: u64,
     invalid: u64,
     bytes: u64,
@@ -217,6 +221,9 @@ struct Pass {
 impl Pass {
     fn new(app: App, batch: &Batch, source: Option<String>) -> Self {
         let uploaded = batch.spec.source == Source::Uploaded;
+        // The lines of a batch that is retried have been translated already.
+        let calls = batch.spec.openai.as_ref().filter(|_| matches!(batch.spec.source, Source::Object { .. }));
+        let calls = calls.and_then(|openai| Translator::new(app.clone(), &batch.spec.tenant, openai));
         // Another replica may validate the batch at the same time: each writes objects of its own, and Redis selects
         // one.
         let copied = format!("{}input-{}.jsonl", batch.prefix(), nonce());
@@ -225,6 +232,7 @@ impl Pass {
             default_endpoint: batch.spec.endpoint.clone(),
             version: batch.spec.version,
             format: batch.spec.format,
+            calls,
             total: 0,
             invalid: 0,
             bytes: 0,
@@ -265,29 +273,30 @@ impl Pass {
                 self.blank += 1;
                 continue;
             }
-            texts.extend((0..std::mem::take(&mut self.blank)).map(|_| Some(bytes::Bytes::new())));
+            texts.extend((0..std::mem::take(&mut self.blank)).map(|_| Some(Bytes::new())));
             texts.push(line.text);
         }
         if self.total + texts.len() as u64 > LINES_MAX {
             self.refuse(LINES_MAX + 1, &format!("a batch has at most {LINES_MAX} lines"));
             return Ok(());
         }
-        if let Some(copy) = &mut self.copy {
-            for text in &texts {
-                // A line that is too long is replaced by an empty one, so that the others keep their numbers.
-                copy.write(text.as_deref().unwrap_or_default()).await?;
-                copy.write(b"\n").await?;
+        let parsed = match &mut self.calls {
+            Some(calls) => {
+                let translated = calls.translate(texts).await.map_err(Error::Broken)?;
+                let text = |line: &Result<Translated, Wrong>| line.as_ref().ok().map(|line| line.text.clone());
+                self.write(&translated.iter().map(text).collect::<Vec<_>>()).await?;
+                translated.into_iter().map(|line| line.map(|line| self.of_call(line))).collect()
             }
-        }
-        let format = self.format;
-        let parsed = blocking(move || {
-            let parse = |text: Option<bytes::Bytes>| match text {
-                Some(text) => lines::parse(&text, format),
-                None => Err(Wrong::too_long()),
-            };
-            texts.into_iter().map(parse).collect::<Vec<_>>()
-        })
-        .await?;
+            None => {
+                self.write(&texts).await?;
+                let format = self.format;
+                let parse = move |text: Option<Bytes>| match text {
+                    Some(text) => lines::parse(&text, format),
+                    None => Err(Wrong::too_long()),
+                };
+                blocking(move || texts.into_iter().map(parse).collect::<Vec<_>>()).await?
+            }
+        };
         let checked = self.check(parsed).await?;
         for outcome in checked {
             self.total += 1;
@@ -296,6 +305,25 @@ impl Pass {
             }
         }
         Ok(())
+    }
+
+    /// Writes lines to the copy, if there is one. A line without text is replaced by an empty one, so that the others
+    /// keep their numbers.
+    async fn write(&mut self, texts: &[Option<Bytes>]) -> Result<(), Error> {
+        let Some(copy) = &mut self.copy else { return Ok(()) };
+        for text in texts {
+            copy.write(text.as_deref().unwrap_or_default()).await?;
+            copy.write(b"\n").await?;
+        }
+        Ok(())
+    }
+
+    /// The line of a call, whose endpoint is known from then on.
+    fn of_call(&mut self, Translated { item, deployed, .. }: Translated) -> Item {
+        let version = &deployed.version;
+        self.versions.insert(version.name.clone(), version.version);
+        self.deployed.insert(version.name.clone(), deployed);
+        item
     }
 
     async fn note(&mut self, wrong: Wrong) -> Result<(), Error> {

@@ -17,7 +17,7 @@ pub(crate) struct Relays {
 }
 
 /// A permit to relay one upload, until it is dropped.
-pub(super) struct Relay(#[expect(dead_code, reason = "kept until it is dropped")] (OwnedSemaphorePermit, Share));
+pub(crate) struct Relay(#[expect(dead_code, reason = "kept until it is dropped")] (OwnedSemaphorePermit, Share));
 
 impl Relays {
     pub(crate) fn new() -> Self {
@@ -25,7 +25,7 @@ impl Relays {
     }
 
     /// Takes a permit for an upload of a tenant; `None` when there are too many.
-    pub(super) fn take(&self, tenant: &str) -> Option<Relay> {
+    pub(crate) fn take(&self, tenant: &str) -> Option<Relay> {
         self.all.clone().try_acquire_owned().ok().zip(self.shares.take(tenant)).map(Relay)
     }
 }

@@ -8,9 +8,24 @@ use crate::jobs::inputs::file_key;
 
 /// The request that created a file, stored beside it.
 #[derive(Serialize, Deserialize)]
-pub(super) struct FileMetadata {
-    pub(super) name: String,
-    pub(super) content_type: String,
+pub(crate) struct FileMetadata {
+    pub(crate) name: String,
+    pub(crate) content_type: String,
+    /// Set for a file of the API of OpenAI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) openai: Option<OpenAiFile>,
+}
+
+/// The properties of a file that only the API of OpenAI has.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct OpenAiFile {
+    /// What the file is for, e.g. `batch`.
+    pub(crate) purpose: String,
+    pub(crate) bytes: u64,
+    /// Unix seconds.
+    pub(crate) created_s: u64,
+    /// Time at which the file is deleted, Unix seconds.
+    pub(crate) expires_s: u64,
 }
 
 /// Reasons for which a file was not stored.
@@ -28,11 +43,16 @@ pub(crate) enum Error {
 pub(crate) async fn keep(objects: &Objects, tenant: &str, id: &str, name: &str, text: Bytes) -> Result<(), Error> {
     const CONTENT_TYPE: &str = "application/json";
     let key = file_key(tenant, id);
-    let card = serde_json::to_vec(&FileMetadata { name: name.to_owned(), content_type: CONTENT_TYPE.to_owned() })?;
+    let card = serde_json::to_vec(&FileMetadata {
+        name: name.to_owned(),
+        content_type: CONTENT_TYPE.to_owned(),
+        openai: None,
+    })?;
     objects.put(&card_key(&key), card.into(), CONTENT_TYPE).await?;
     Ok(objects.put(&key, text, CONTENT_TYPE).await?)
 }
 
-pub(super) fn card_key(key: &str) -> String {
+/// Key of the metadata of the file with this key.
+pub(crate) fn card_key(key: &str) -> String {
     format!("{key}.json")
 }

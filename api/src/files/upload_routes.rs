@@ -27,10 +27,10 @@ use crate::tenants::auth::{Caller, FilesWrite};
 use crate::tenants::storage::Storage;
 
 /// Maximum size of a file that is uploaded through the API, bytes.
-const BYTES_MAX: u64 = 1 << 30;
+pub(crate) const BYTES_MAX: u64 = 1 << 30;
 
 /// Longest time for a whole upload.
-const TOTAL: Duration = Duration::from_secs(3600);
+pub(crate) const TOTAL: Duration = Duration::from_secs(3600);
 
 /// Upload a file in one request
 ///
@@ -108,7 +108,7 @@ fn announced(mut params: Params, headers: &HeaderMap, most: u64) -> Result<(File
         let detail = format!("a file of at most {most} bytes can be uploaded through the API; use POST /v1/files");
         return Err(Problem::new(Code::BodyTooLarge, detail));
     }
-    Ok((FileMetadata { name, content_type }, bytes))
+    Ok((FileMetadata { name, content_type, openai: None }, bytes))
 }
 
 /// Sends the body to the store. The object does not exist until the caller finishes the upload.

@@ -87,7 +87,7 @@ pub(crate) fn without_result(job: &Job) -> Problem {
 }
 
 /// A redirect to a presigned URL, which must not be cached.
-fn redirect(url: String) -> Response {
+pub(crate) fn redirect(url: String) -> Response {
     (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, url), (axum::http::header::CACHE_CONTROL, "no-store".to_owned())])
         .into_response()
 }

@@ -107,7 +107,8 @@ impl Error {
         error.of(job.id)
     }
 
-    fn of_failure(error: &JobError) -> Self {
+    /// The error of a job that failed.
+    pub(super) fn of_failure(error: &JobError) -> Self {
         let JobError { code, class, message, .. } = error;
         match code {
             ErrorCode::Rejected => {
@@ -122,7 +123,8 @@ impl Error {
         }
     }
 
-    fn param(mut self, param: &str) -> Self {
+    /// Names the member of the request that is wrong.
+    pub(super) fn param(mut self, param: &str) -> Self {
         self.body.param = param.into();
         self
     }
@@ -135,6 +137,21 @@ impl Error {
     fn without_retry(mut self) -> Self {
         self.should_retry = Some(false);
         self
+    }
+
+    /// The status of the response.
+    pub(super) fn status(&self) -> u16 {
+        self.status.as_u16()
+    }
+
+    /// The reason for which the request is refused, unless repeating it unchanged may help.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        (self.status.is_client_error() && self.status != StatusCode::TOO_MANY_REQUESTS).then_some(&self.body.message)
+    }
+
+    /// The reason.
+    pub(super) fn message(&self) -> &str {
+        &self.body.message
     }
 
     /// Names the job in a header.
@@ -201,8 +218,11 @@ impl Error {
             .find(|name| !name.is_empty())
             .map_or(Value::Null, Value::from);
         error.retry_after_s = problem.retry_after_s();
-        if code == Code::StorageExceeded {
-            (error.retry_after_s, error.should_retry) = (Some(60), Some(false));
+        match code {
+            Code::StorageExceeded => (error.retry_after_s, error.should_retry) = (Some(60), Some(false)),
+            // A batch that has ended stays ended, and a file in use stays so for minutes.
+            Code::AlreadyEnded | Code::InUse => error.should_retry = Some(false),
+            _ => {}
         }
         error
     }

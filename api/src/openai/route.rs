@@ -18,6 +18,16 @@ pub(crate) enum Call {
 impl Call {
     const ALL: [Self; 5] = [Self::Chat, Self::Completions, Self::Responses, Self::Embeddings, Self::Images];
 
+    /// The call with this path.
+    pub(super) fn from_path(path: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|call| call.path() == path)
+    }
+
+    /// The paths of all calls, for a message.
+    pub(super) fn paths() -> String {
+        Self::ALL.map(Self::path).join(", ")
+    }
+
     /// The call's path at an engine.
     pub(super) fn path(self) -> &'static str {
         match self {

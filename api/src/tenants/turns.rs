@@ -64,7 +64,7 @@ const TENANTS_MAX: u64 = 10_000;
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// Routes that read, write or check many things in one request.
-const HEAVY: [(Method, &str); 20] = [
+const HEAVY: [(Method, &str); 23] = [
     (Method::GET, "/v1/jobs"),
     (Method::POST, "/v1/jobs/bulk"),
     (Method::POST, "/v1/jobs/cancel"),
@@ -83,6 +83,9 @@ const HEAVY: [(Method, &str); 20] = [
     (Method::DELETE, "/v1/endpoints/{name}"),
     (Method::DELETE, "/v1/endpoints/{name}/versions/{version}"),
     (Method::DELETE, "/v1/files/{id}"),
+    (Method::GET, "/openai/v1/batches"),
+    (Method::GET, "/openai/v1/files"),
+    (Method::DELETE, "/openai/v1/files/{id}"),
     (Method::GET, "/v1/requirement-sets"),
     (Method::DELETE, "/v1/requirement-sets/{id}"),
 ];
