@@ -165,6 +165,103 @@ def kept_full() -> None:
     check_engine_stops()
 
 
-for check in (models, chat, chat_streamed, completions, responses, embeddings, errors, kept_full, hang_ups):
+def line(custom_id: str, url: str, **body: object) -> dict:
+    return {"custom_id": custom_id, "method": "POST", "url": url, "body": body}
+
+
+def batch_of(lines: list[dict], endpoint: str, **options: object) -> openai.types.Batch:
+    data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    file = client.files.create(file=("lines.jsonl", data), purpose="batch")
+    assert (file.filename, file.bytes, file.purpose, file.status) == ("lines.jsonl", len(data), "batch", "processed")
+    assert client.files.wait_for_processing(file.id).id == file.id
+    return client.batches.create(
+        input_file_id=file.id, endpoint=endpoint, completion_window="24h", **options
+    )
+
+
+def ended(batch: openai.types.Batch) -> openai.types.Batch:
+    native = stoke(f"/v1/batches/{batch.id}?wait_s=60")
+    assert native["ended_at"], native
+    return client.batches.retrieve(batch.id)
+
+
+def lines_of(file_id: str) -> dict[str, dict]:
+    lines = [json.loads(line) for line in client.files.content(file_id).text.splitlines()]
+    return {line["custom_id"]: line for line in lines}
+
+
+def batches() -> None:
+    chat_url = "/v1/chat/completions"
+    few = {"messages": HI, "max_tokens": 5, **ENDLESS}
+    models = ("chat", "gpt-4o-mini", "chat")
+    lines = [line(f"line-{n}", chat_url, model=model, **few) for n, model in enumerate(models)]
+    lines.append(line("wrong", chat_url, model="chat", messages="text"))
+    batch = batch_of(lines, chat_url, metadata={"budget_usd": "5"})
+    assert (batch.object, batch.metadata, batch.budget["usd_micros"]) == ("batch", {"budget_usd": "5"}, 5_000_000), batch
+    # A client that did not get the answer repeats the request.
+    again = client.batches.create(
+        input_file_id=batch.input_file_id,
+        endpoint=chat_url,
+        completion_window="24h",
+        metadata={"budget_usd": "5"},
+    )
+    assert again.id == batch.id, again
+    batch = ended(batch)
+    assert batch.status == "completed" and batch.model == "chat" and batch.completed_at >= batch.created_at, batch
+    counts = batch.request_counts
+    assert (counts.total, counts.completed, counts.failed) == (4, 3, 1), batch
+    output = lines_of(batch.output_file_id)
+    assert set(output) == {"line-0", "line-1", "line-2"}, output
+    for answered in output.values():
+        assert answered["error"] is None and answered["response"]["status_code"] == 200, answered
+        body = openai.types.chat.ChatCompletion.model_validate(answered["response"]["body"])
+        assert body.usage.completion_tokens == 5 and body.choices[0].message.content, body
+    wrong = lines_of(batch.error_file_id)["wrong"]
+    assert wrong["response"]["status_code"] == 400, wrong
+    assert "'messages'" in wrong["response"]["body"]["error"]["message"], wrong
+
+    texts = [line("embed", "/v1/embeddings", model="embed", input=["a", "bc"])]
+    texts.append(line("vectors", "/v1/embeddings", model="vectors", input=["a", "bc"]))
+    output = lines_of(ended(batch_of(texts, "/v1/embeddings")).output_file_id)
+    vectors = {name: answered["response"]["body"]["data"] for name, answered in output.items()}
+    assert [len(item["embedding"]) for item in vectors["vectors"]] == [64, 64], vectors
+    assert vectors["embed"][1]["embedding"] == [2.0, 0.197], vectors
+
+    failed = ended(batch_of([line("a", chat_url, model="nothing", **few)], chat_url))
+    assert (failed.status, failed.output_file_id, failed.errors.data[0].line) == ("failed", None, 1), failed
+
+    long = {"model": "chat", "messages": HI, "max_tokens": 8_000, **ENDLESS}
+    cancelled = batch_of([line(f"long-{n}", chat_url, **long) for n in range(20)], chat_url)
+    assert client.batches.cancel(cancelled.id).status in ("cancelling", "cancelled")
+    cancelled = ended(cancelled)
+    assert cancelled.status == "cancelled" and cancelled.output_file_id is None, cancelled
+    codes = {answered["error"]["code"] for answered in lines_of(cancelled.error_file_id).values()}
+    assert codes == {"batch_cancelled"}, codes
+
+    assert len(list(client.batches.list(limit=2))) == 4
+    try:
+        client.batches.create(input_file_id="file-none", endpoint=chat_url, completion_window="24h")
+    except openai.NotFoundError as error:
+        assert error.param == "input_file_id", error
+    else:
+        raise AssertionError("a file that does not exist was accepted")
+
+
+def files() -> None:
+    listed = list(client.files.list(purpose="batch_output", order="asc"))
+    assert len(listed) == 4 and all(file.purpose == "batch_output" for file in listed), listed
+    for file in client.files.list(limit=3):
+        assert client.files.delete(file.id).deleted
+    assert list(client.files.list()) == []
+    try:
+        client.files.content(listed[0].id)
+    except openai.NotFoundError:
+        pass
+    else:
+        raise AssertionError("a deleted file was found")
+
+
+CHECKS = (models, chat, chat_streamed, completions, responses, embeddings, errors, kept_full, hang_ups, batches, files)
+for check in CHECKS:
     check()
     print(check.__name__, "ok", flush=True)

@@ -25,6 +25,7 @@ mod large_inputs;
 mod locks;
 mod matrix;
 mod openai;
+mod openai_batches;
 mod openapi;
 mod outages;
 mod pipelines;

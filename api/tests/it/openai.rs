@@ -10,15 +10,24 @@ use tokio::time::timeout;
 use crate::stack::{PACKAGE, PATIENCE, Stack, sha256};
 use crate::worker::Worker;
 
-/// The routes, which are in no OpenAPI document.
-pub(crate) const ROUTES: [(&str, &str); 7] = [
-    ("GET", "/openai/v1/models"),
-    ("GET", "/openai/v1/models/{*id}"),
-    ("POST", "/openai/v1/chat/completions"),
-    ("POST", "/openai/v1/completions"),
-    ("POST", "/openai/v1/responses"),
-    ("POST", "/openai/v1/embeddings"),
-    ("POST", "/openai/v1/images/generations"),
+/// The routes, which are in no OpenAPI document, and their scopes.
+pub(crate) const ROUTES: [(&str, &str, Scope); 16] = [
+    ("GET", "/openai/v1/models", Scope::JobsSubmit),
+    ("GET", "/openai/v1/models/{*id}", Scope::JobsSubmit),
+    ("POST", "/openai/v1/chat/completions", Scope::JobsSubmit),
+    ("POST", "/openai/v1/completions", Scope::JobsSubmit),
+    ("POST", "/openai/v1/responses", Scope::JobsSubmit),
+    ("POST", "/openai/v1/embeddings", Scope::JobsSubmit),
+    ("POST", "/openai/v1/images/generations", Scope::JobsSubmit),
+    ("POST", "/openai/v1/files", Scope::FilesWrite),
+    ("GET", "/openai/v1/files", Scope::FilesRead),
+    ("GET", "/openai/v1/files/{id}", Scope::FilesRead),
+    ("DELETE", "/openai/v1/files/{id}", Scope::FilesWrite),
+    ("GET", "/openai/v1/files/{id}/content", Scope::FilesRead),
+    ("POST", "/openai/v1/batches", Scope::JobsSubmit),
+    ("GET", "/openai/v1/batches", Scope::JobsRead),
+    ("GET", "/openai/v1/batches/{id}", Scope::JobsRead),
+    ("POST", "/openai/v1/batches/{id}/cancel", Scope::JobsCancel),
 ];
 
 pub(crate) const CHAT: &str = "/openai/v1/chat/completions";
@@ -47,7 +56,7 @@ pub(crate) fn handler(name: &str, options: Value) -> Value {
     endpoint(name, json!({"kind": "python"}), options)
 }
 
-fn say(model: &str) -> Value {
+pub(crate) fn say(model: &str) -> Value {
     json!({"model": model, "messages": [{"role": "user", "content": "hi"}], "temperature": 0.5})
 }
 
@@ -58,7 +67,7 @@ pub(crate) fn streamed(model: &str) -> Value {
 }
 
 /// The status and the `error` of a response, which must have OpenAI's form.
-async fn error(request: RequestBuilder) -> (u16, Value) {
+pub(crate) async fn error(request: RequestBuilder) -> (u16, Value) {
     shown_error(request.send().await.unwrap()).await
 }
 
@@ -248,6 +257,7 @@ async fn what_cannot_become_a_job_is_refused_in_openais_form() {
         (post(CHAT, &large.to_string()), 413, "body_too_large", Value::Null),
         (post(CHAT, &"[".repeat(1_000)), 400, "too_deep", Value::Null),
         (stack.get("/openai/v1/assistants"), 404, "not_found", Value::Null),
+        (stack.request(Method::DELETE, "/openai/v1/files"), 405, "method_not_allowed", Value::Null),
         (stack.get(CHAT), 405, "method_not_allowed", Value::Null),
         (chat(say("chat")).header("idempotency-key", ""), 400, "invalid_request", json!("idempotency_key")),
     ] {
@@ -259,20 +269,20 @@ async fn what_cannot_become_a_job_is_refused_in_openais_form() {
 }
 
 #[tokio::test]
-async fn every_route_needs_a_token_that_may_submit() {
+async fn every_route_needs_a_token_with_its_scope() {
     let stack = Stack::start().await;
     stack.deploy(server("chat", None, json!({}))).await;
-    let scopes: Vec<Scope> = Scope::ALL.into_iter().filter(|scope| !scope.covers(Scope::JobsSubmit)).collect();
-    let reader = stack.token_of("acme", &scopes, None).await;
-    for (method, path) in ROUTES {
-        let path = path.replace("{*id}", "chat");
+    for (method, path, scope) in ROUTES {
+        let scopes: Vec<Scope> = Scope::ALL.into_iter().filter(|other| !other.covers(scope)).collect();
+        let reader = stack.token_of("acme", &scopes, None).await;
+        let path = path.replace("{*id}", "chat").replace("{id}", "none");
         let request = || {
             stack.client.request(method.parse().unwrap(), format!("{}{path}", stack.url)).body(say("chat").to_string())
         };
         let (status, shown) = error(request()).await;
-        assert_eq!((status, &shown["code"]), (401, &json!("invalid_api_key")), "{path}");
+        assert_eq!((status, &shown["code"]), (401, &json!("invalid_api_key")), "{method} {path}");
         let (status, shown) = error(request().bearer_auth(&reader)).await;
-        assert_eq!((status, &shown["code"]), (403, &json!("insufficient_permissions")), "{path}");
+        assert_eq!((status, &shown["code"]), (403, &json!("insufficient_permissions")), "{method} {path}");
     }
 }
 
