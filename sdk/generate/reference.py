@@ -36,7 +36,18 @@ PAGES = (
         "The job",
         "For developers of applications: what the API returns for a job. Times are RFC 3339 in UTC. Members that are "
         "not always there are null or absent.",
-        objects=(*("Job", "Attempt", "Timing", "JobError", "Progress", "Waiting", "JobCost", "TokenUsage", "Dependency", "StepRun"),),
+        objects=(
+            "Job",
+            "Attempt",
+            "Timing",
+            "JobError",
+            "Progress",
+            "Waiting",
+            "JobCost",
+            "TokenUsage",
+            "Dependency",
+            "StepRun",
+        ),
     ),
     Page(
         "submit-options",

@@ -22,7 +22,9 @@ ERRORS = "error codes](../errors.md)."
 
 # Objects that have a page of their own.
 HOMES = {
-    **dict.fromkeys(("Job", "Attempt", "Timing", "JobError", "Progress", "Waiting", "JobCost", "TokenUsage", "StepRun"), "job"),
+    **dict.fromkeys(
+        ("Job", "Attempt", "Timing", "JobError", "Progress", "Waiting", "JobCost", "TokenUsage", "StepRun"), "job"
+    ),
     "Dependency": "job",
     "SubmitRequest": "submit-options",
     **dict.fromkeys(("DeployRequest", "Requirements", "Step", "RetryPolicy", "Weight", "Runner"), "endpoint-options"),

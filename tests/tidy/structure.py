@@ -61,7 +61,7 @@ PROBLEM_MODULES = {
     "endpoints/stats", "endpoints/steps", "endpoints/traffic", "endpoints/undeploy", "endpoints/weights",
     "endpoints/openai_names", "endpoints/options", "endpoints/request",
     "jobs/events", "jobs/quarantine", "jobs/queue", "jobs/redrive", "jobs/results", "jobs/submit", "jobs/waiting",
-    "openai/error",
+    "openai/error", "openai/multipart",
     "tenants/audit", "tenants/auth", "tenants/limits", "tenants/tokens", "tenants/turns",
     "workers/archives", "workers/evicted", "workers/lease_polls", "workers/readings", "workers/rented",
 }  # fmt: skip

@@ -7,28 +7,9 @@ use serde_json::{Value, json};
 use stokehold_api::token::Scope;
 use tokio::time::timeout;
 
+use crate::matrix::OPENAI_ROUTES;
 use crate::stack::{PACKAGE, PATIENCE, Stack, sha256};
 use crate::worker::Worker;
-
-/// The routes, which are in no OpenAPI document, and their scopes.
-pub(crate) const ROUTES: [(&str, &str, Scope); 16] = [
-    ("GET", "/openai/v1/models", Scope::JobsSubmit),
-    ("GET", "/openai/v1/models/{*id}", Scope::JobsSubmit),
-    ("POST", "/openai/v1/chat/completions", Scope::JobsSubmit),
-    ("POST", "/openai/v1/completions", Scope::JobsSubmit),
-    ("POST", "/openai/v1/responses", Scope::JobsSubmit),
-    ("POST", "/openai/v1/embeddings", Scope::JobsSubmit),
-    ("POST", "/openai/v1/images/generations", Scope::JobsSubmit),
-    ("POST", "/openai/v1/files", Scope::FilesWrite),
-    ("GET", "/openai/v1/files", Scope::FilesRead),
-    ("GET", "/openai/v1/files/{id}", Scope::FilesRead),
-    ("DELETE", "/openai/v1/files/{id}", Scope::FilesWrite),
-    ("GET", "/openai/v1/files/{id}/content", Scope::FilesRead),
-    ("POST", "/openai/v1/batches", Scope::JobsSubmit),
-    ("GET", "/openai/v1/batches", Scope::JobsRead),
-    ("GET", "/openai/v1/batches/{id}", Scope::JobsRead),
-    ("POST", "/openai/v1/batches/{id}/cancel", Scope::JobsCancel),
-];
 
 pub(crate) const CHAT: &str = "/openai/v1/chat/completions";
 
@@ -272,7 +253,7 @@ async fn what_cannot_become_a_job_is_refused_in_openais_form() {
 async fn every_route_needs_a_token_with_its_scope() {
     let stack = Stack::start().await;
     stack.deploy(server("chat", None, json!({}))).await;
-    for (method, path, scope) in ROUTES {
+    for (method, path, scope) in OPENAI_ROUTES {
         let scopes: Vec<Scope> = Scope::ALL.into_iter().filter(|other| !other.covers(scope)).collect();
         let reader = stack.token_of("acme", &scopes, None).await;
         let path = path.replace("{*id}", "chat").replace("{id}", "none");

@@ -164,3 +164,23 @@ pub(super) const ROWS: &[Row] = &[
     row("POST /v1/tokens/{id}/rotate", "/v1/tokens/<token-id>/rotate", Some(TokensWrite), Hidden, "{}"),
     row("DELETE /v1/tokens/{id}", "/v1/tokens/<token-id>", Some(TokensWrite), Hidden, ""),
 ];
+
+/// The routes of OpenAI's API, which are in no document of ours, and their scopes.
+pub(crate) const OPENAI_ROUTES: [(&str, &str, Scope); 16] = [
+    ("GET", "/openai/v1/models", Scope::JobsSubmit),
+    ("GET", "/openai/v1/models/{*id}", Scope::JobsSubmit),
+    ("POST", "/openai/v1/chat/completions", Scope::JobsSubmit),
+    ("POST", "/openai/v1/completions", Scope::JobsSubmit),
+    ("POST", "/openai/v1/responses", Scope::JobsSubmit),
+    ("POST", "/openai/v1/embeddings", Scope::JobsSubmit),
+    ("POST", "/openai/v1/images/generations", Scope::JobsSubmit),
+    ("POST", "/openai/v1/files", Scope::FilesWrite),
+    ("GET", "/openai/v1/files", Scope::FilesRead),
+    ("GET", "/openai/v1/files/{id}", Scope::FilesRead),
+    ("DELETE", "/openai/v1/files/{id}", Scope::FilesWrite),
+    ("GET", "/openai/v1/files/{id}/content", Scope::FilesRead),
+    ("POST", "/openai/v1/batches", Scope::JobsSubmit),
+    ("GET", "/openai/v1/batches", Scope::JobsRead),
+    ("GET", "/openai/v1/batches/{id}", Scope::JobsRead),
+    ("POST", "/openai/v1/batches/{id}/cancel", Scope::JobsCancel),
+];
