@@ -41,7 +41,11 @@ async fn the_recipes_run_as_typed() {
     };
 
     let shown = reader.shell(r#"printf 'hello\nwhy?\n\n' | "$PYTHON" chat.py"#);
-    assert_eq!(shown.matches("> ").count(), 3, "two answers, and the prompt that ends the chat: {shown}");
+    // The answers are random text, which may contain the prompt.
+    assert!(
+        shown.matches("> ").count() >= 3 && shown.ends_with("\n> "),
+        "two answers, and the end of the chat: {shown}"
+    );
 
     put("texts.txt", &"a\nbc\n".repeat(50));
     let _ = reader.shell(r#""$PYTHON" embed.py"#);
