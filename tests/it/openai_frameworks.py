@@ -18,11 +18,6 @@ def rounded(vectors: list[list[float]]) -> list[list[float]]:
     return [[round(number, 3) for number in vector] for vector in vectors]
 
 
-def litellm_models() -> None:
-    listed = litellm.get_valid_models(check_provider_endpoint=True, custom_llm_provider="openai")
-    assert {"chat", "embed"} <= {model.removeprefix("openai/") for model in listed}, listed
-
-
 def litellm_chat() -> None:
     answer = litellm.completion(model="openai/chat", messages=HI, max_tokens=5, extra_body=ENDLESS)
     assert answer.choices[0].message.content and answer.usage.completion_tokens == 5, answer
@@ -63,6 +58,6 @@ def langchain_embeddings() -> None:
     assert rounded([embeddings.embed_query("a")]) == VECTORS[:1]
 
 
-for check in (litellm_models, litellm_chat, litellm_embeddings, litellm_errors, langchain_chat, langchain_embeddings):
+for check in (litellm_chat, litellm_embeddings, litellm_errors, langchain_chat, langchain_embeddings):
     check()
     print(check.__name__, "ok", flush=True)

@@ -84,11 +84,12 @@ async fn the_page_about_openais_clients_runs_as_typed() {
     let mut reader = Reader::of(&stack, &dir.path().join("page"), "docs/how-to/openai.md");
     reader.variables = variables;
     let programs = reader.programs("from openai import");
-    assert_eq!(programs.len(), 3, "a stream, embeddings, and a call that is repeated");
+    assert_eq!(programs.len(), 4, "a stream, embeddings, a batch, and a call that is repeated");
     for (n, program) in programs.iter().enumerate() {
         fs::write(reader.folder.join("program.py"), program).unwrap();
         let shown = reader.shell(r#""$PYTHON" program.py"#);
         // The handler of the test returns vectors of two numbers.
         assert!(n != 1 || shown.trim() == "2 2", "{shown}");
+        assert!(n != 2 || (shown.contains("question-0") && shown.contains("question-1")), "{shown}");
     }
 }

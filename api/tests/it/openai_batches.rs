@@ -129,7 +129,7 @@ async fn a_batch_runs_its_calls_and_its_files_have_openais_form() {
         ("input_file_id", json!(file)),
         ("completion_window", json!("24h")),
         ("metadata", json!({"run": "7", "budget_usd": "2.50"})),
-        ("budget", json!({"usd_micros": 2_500_000, "at_budget": "drain", "state": "ok"})),
+        ("budget", json!({"usd_micros": 2_500_000, "at_budget": "drain", "state": "within"})),
         ("spent_usd_micros", json!(0)),
         ("usage", Value::Null),
         ("output_file_id", Value::Null),
@@ -269,7 +269,7 @@ async fn equal_requests_are_one_batch_for_ten_minutes() {
     let file = uploaded(&stack, &[chat("a", "chat")]).await;
     let first = created(&stack, &request(&file)).await;
     assert_eq!(created(&stack, &request(&file)).await, first);
-    let keys: Vec<String> = stack.redis.ask(&["KEYS", "*:b:*"]);
+    let keys: Vec<String> = stack.redis.ask(&["KEYS", "*:i:*:b:*"]);
     let left_ms: i64 = stack.redis.ask(&["PTTL", &keys[0]]);
     assert!(keys.len() == 1 && (1..=600_000).contains(&left_ms), "{keys:?} {left_ms}");
     let mut other = request(&file);
