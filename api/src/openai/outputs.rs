@@ -96,7 +96,7 @@ fn has_lines(batch: &Batch, kind: Kind) -> bool {
 pub(crate) async fn publish(app: &App, batch: &Batch) -> Result<(), Error> {
     for kind in Kind::ALL {
         if has_lines(batch, kind) {
-            write(app, batch, kind).await?;
+            Box::pin(write(app, batch, kind)).await?;
         }
     }
     Ok(())
