@@ -24,7 +24,7 @@ const OBJECTS = {
   OwnLimits: "OwnLimits", LimitsOf: "EndpointLimits", LimitsShown: "TenantLimits", Limits: "TenantLimits",
   Usage: "Usage", BudgetOfDay: "BudgetUsage", Actor: "Actor", Change: "Change", ChangeList: "ChangeList",
   Tenant: "Tenant", Token: "Token", NewToken: "NewToken", Secret: "Secret", Rewrapped: "Rewrapped",
-  HostedCost: "HostedCost", Savings: "Savings", CostRow: "CostRow", Costs: "Costs", Decision: "FleetDecision",
+  TokenUsage: "TokenUsage", HostedCost: "HostedCost", Savings: "Savings", CostRow: "CostRow", Costs: "Costs", Decision: "FleetDecision",
   Notice: "FleetNotice", Machine: "Machine", Fleet: "Fleet", WaitingByPriority: "WaitingByPriority", Lane: "Lane",
   GpuReading: "GpuReading", Reading: "Reading", Evicted: "Evicted", Memory: "RedisMemory", Admission: "Admission",
   Health: "Health", QuarantinedJob: "QuarantinedJob", Quarantine: "Quarantine", Need: "Need",
