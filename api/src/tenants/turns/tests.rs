@@ -118,7 +118,13 @@ async fn a_bounded_number_waits_and_no_longer_than_it_may() {
 #[test]
 fn every_route_that_is_called_heavy_is_there() {
     let document: Value = serde_json::from_str(crate::openapi::json()).unwrap();
+    // OpenAI's API is not in the document.
+    let openai = include_str!("../../openai.rs");
     for (method, path) in HEAVY {
+        if path.starts_with("/openai/") {
+            assert!(openai.contains(&format!(".route(\"{path}\",")), "{method} {path}");
+            continue;
+        }
         assert!(document["paths"][path].get(method.as_str().to_lowercase()).is_some(), "{method} {path}");
     }
 }
