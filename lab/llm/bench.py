@@ -2,10 +2,12 @@
 
 The engine is llama.cpp's HTTP server on the CPU with a random model that is made on the spot. The client is OpenAI's
 asynchronous one on both sides, in this process. Direct and queued measurements alternate within each round, and medians
-of the rounds are reported, because the machine may be shared. Nothing is asserted.
+of the rounds are reported, because the machine may be shared. Goals are printed with their results, and a missed one is
+not an error.
 
 Settings: STOKE_BIN (the binary), STOKE_TEST_REDIS (redis-server), LLM_ROUNDS, LLM_PROMPTS, LLM_MODEL ("LAYERS WIDTH"),
-and BENCH_JSON (a file that gets the results as JSON).
+LLM_PARTS, and BENCH_JSON (a file that gets the results as JSON). The part `events` streams answers by the events of
+jobs, which releases without `/openai/v1` have, too: LLM_PARTS=events with their binary measures them in the same way.
 """
 
 import asyncio
@@ -21,8 +23,9 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
@@ -40,14 +43,17 @@ START_S = 120
 ROUNDS = int(os.environ.get("LLM_ROUNDS", "3"))
 PROMPTS = int(os.environ.get("LLM_PROMPTS", "500"))
 MODEL = os.environ.get("LLM_MODEL", "6 256").split()
+PARTS = os.environ.get("LLM_PARTS", "throughput first_token stream events").split()
+THROUGHPUT_GOAL = 0.95
+"""Least throughput through the queue, as a part of the engine's."""
+FIRST_TOKEN_GOAL_MS = 10
+"""Largest difference of the median times to the first token."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
 
 MANIFEST = f"""
 name = "chat"
 kind = "server"
 command = ["{sys.executable}", "server.py", "{{port}}"]
-openai = "chat"
 max_concurrency = {SLOTS}
 """
 
@@ -120,6 +126,9 @@ def client(url: str, key: str) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=url, api_key=key, max_retries=0, http_client=DefaultAsyncHttpxClient(timeout=600))
 
 
+STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+
+
 def chat(n: int, **options: object) -> dict:
     """The arguments of the n-th request. No two prompts are alike, and no answer ends early."""
     prompt = f"Request {n}: describe a quiet harbour in the morning."
@@ -132,18 +141,25 @@ def chat(n: int, **options: object) -> dict:
     } | options
 
 
-async def throughput(openai: AsyncOpenAI, concurrency: int) -> float:
-    """Answers per second of PROMPTS requests, `concurrency` at a time."""
+async def all_prompts(concurrency: int, ask: Callable[[int], Awaitable[int]]) -> int:
+    """Asks all prompts, `concurrency` at a time. Returns the sum of the numbers of tokens."""
     numbers = iter(range(PROMPTS))
 
-    async def one_after_the_other() -> None:
-        for n in numbers:
-            answer = await openai.chat.completions.create(**chat(n))
-            if answer.usage.completion_tokens != TOKENS:
-                sys.exit(f"the answer has {answer.usage.completion_tokens} tokens instead of {TOKENS}")
+    async def one_after_the_other() -> int:
+        return sum([await ask(n) for n in numbers])
+
+    tokens = sum(await asyncio.gather(*(one_after_the_other() for _ in range(concurrency))))
+    return tokens if tokens == PROMPTS * TOKENS else sys.exit(f"the answers have {tokens} tokens in all")
+
+
+async def throughput(openai: AsyncOpenAI, concurrency: int) -> float:
+    """Answers per second, `concurrency` requests at a time."""
+
+    async def ask(n: int) -> int:
+        return (await openai.chat.completions.create(**chat(n))).usage.completion_tokens
 
     started = time.perf_counter()
-    await asyncio.gather(*(one_after_the_other() for _ in range(concurrency)))
+    await all_prompts(concurrency, ask)
     return PROMPTS / (time.perf_counter() - started)
 
 
@@ -156,75 +172,143 @@ async def first_token_s(openai: AsyncOpenAI, n: int) -> float:
     return first or sys.exit("an answer had no text")
 
 
-async def stream_all(openai: AsyncOpenAI, concurrency: int) -> int:
-    """Streams PROMPTS answers. Returns the number of tokens."""
-    numbers = iter(range(PROMPTS))
-
-    async def one_after_the_other() -> int:
-        tokens = 0
-        for n in numbers:
-            options = {"stream": True, "stream_options": {"include_usage": True}}
-            async for chunk in await openai.chat.completions.create(**chat(n, **options)):
-                tokens += chunk.usage.completion_tokens if chunk.usage else 0
-        return tokens
-
-    return sum(await asyncio.gather(*(one_after_the_other() for _ in range(concurrency))))
+async def stream(openai: AsyncOpenAI, n: int) -> int:
+    """Streams one answer. Returns the number of tokens."""
+    tokens = 0
+    async for chunk in await openai.chat.completions.create(**chat(n, **STREAMED)):
+        tokens += chunk.usage.completion_tokens if chunk.usage else 0
+    return tokens
 
 
-async def measure(direct: AsyncOpenAI, queued: AsyncOpenAI, stack: int) -> dict:
-    """Measures all rounds."""
-    both = {"engine": direct, "queue": queued}
+async def follow(api: DefaultAsyncHttpxClient, n: int) -> int:
+    """Streams one answer by the events of its job. Returns the number of tokens."""
+    body = chat(n, **STREAMED)
+    body |= body.pop("extra_body")
+    job = {"endpoint": "chat", "input": {"path": "/v1/chat/completions", "body": body}}
+    submitted = (await api.post("/v1/jobs", json=job)).raise_for_status().json()
+    event, tokens = "", 0
+    async with api.stream("GET", f"/v1/jobs/{submitted['id']}/events") as events:
+        async for line in events.raise_for_status().aiter_lines():
+            name, _, value = line.partition(":")
+            if name == "event":
+                event = value.strip()
+            elif name == "data" and event == "output":
+                usage = json.loads(value)["value"].get("usage")
+                tokens += usage["completion_tokens"] if usage else 0
+            elif name == "data" and event == "done":
+                return tokens
+    sys.exit(f"the events of job {submitted['id']} ended before the job")
+
+
+class Systems(NamedTuple):
+    """The engine alone, and the same engine behind the queue."""
+
+    engine_url: str
+    url: str
+    token: str
+    stack: int
+    """Process id of the stack."""
+
+
+class Clients(NamedTuple):
+    """Clients of both systems."""
+
+    direct: AsyncOpenAI
+    queued: AsyncOpenAI
+    api: DefaultAsyncHttpxClient
+
+
+async def used_by(stack: int, part: Awaitable[int]) -> dict[str, float]:
+    """CPU seconds per 1,000 tokens that a part streams, by kind of process."""
+    before = cpu_of(stack)
+    tokens = await part
+    return {name: 1000 * (s - before[name]) / tokens for name, s in cpu_of(stack).items()}
+
+
+async def measure(clients: Clients, stack: int) -> dict:
+    """Measures all rounds. Returns the measurements of each part."""
+    both = {"engine": clients.direct, "queue": clients.queued}
     rates = {name: {at: [] for at in CONCURRENCY} for name in both}
     first = {name: [] for name in both}
-    tokens, used = 0, dict.fromkeys(cpu_of(stack), 0.0)
+    used = {"stream": [], "events": []}
     for number in range(ROUNDS):
         print(f"round {number + 1} of {ROUNDS}", file=sys.stderr, flush=True)
-        for at in CONCURRENCY:
-            for name, openai in both.items():
-                rates[name][at].append(await throughput(openai, at))
-        for n in range(FIRST_TOKENS):
-            for name, openai in both.items():
-                first[name].append(await first_token_s(openai, n))
-        before = cpu_of(stack)
-        tokens += await stream_all(queued, SLOTS)
-        used = {name: used[name] + s - before[name] for name, s in cpu_of(stack).items()}
-    best = {name: max(statistics.median(of) for of in by.values()) for name, by in rates.items()}
-    # The engine is driven at its best concurrency, and so is the queue.
-    quantiles = {name: statistics.quantiles([1000 * s for s in of], n=100) for name, of in first.items()}
-    return {
-        "prompts": PROMPTS,
-        "tokens_per_answer": TOKENS,
-        "rounds": ROUNDS,
-        "model": MODEL,
-        "answers_per_s": {
-            name: {str(at): statistics.median(of) for at, of in by.items()} for name, by in rates.items()
-        },
-        "throughput_ratio": best["queue"] / best["engine"],
-        "first_token_ms": {name: {"p50": of[49], "p99": of[98]} for name, of in quantiles.items()},
-        "streamed_tokens": tokens,
-        "cpu_s_per_1000_tokens": {name: 1000 * s / tokens for name, s in used.items()},
-    }
+        if "throughput" in PARTS:
+            for at in CONCURRENCY:
+                for name, openai in both.items():
+                    rates[name][at].append(await throughput(openai, at))
+        if "first_token" in PARTS:
+            for n in range(FIRST_TOKENS):
+                for name, openai in both.items():
+                    first[name].append(await first_token_s(openai, n))
+        if "stream" in PARTS:
+            asked = all_prompts(SLOTS, lambda n: stream(clients.queued, n))
+            used["stream"].append(await used_by(stack, asked))
+        if "events" in PARTS:
+            used["events"].append(await used_by(stack, all_prompts(SLOTS, lambda n: follow(clients.api, n))))
+    return {"rates": rates, "first": first, "used": used}
+
+
+def results(measured: dict) -> dict:
+    """The medians of the rounds, for the parts that were measured."""
+    result = {"prompts": PROMPTS, "tokens_per_answer": TOKENS, "rounds": ROUNDS, "model": MODEL, "goals": []}
+    if "throughput" in PARTS:
+        rates = {
+            name: {str(at): statistics.median(of) for at, of in by.items()} for name, by in measured["rates"].items()
+        }
+        # Each at its best concurrency.
+        ratio = max(rates["queue"].values()) / max(rates["engine"].values())
+        result |= {"answers_per_s": rates, "throughput_ratio": ratio}
+        result["goals"].append(goal("throughput of the queue, of the engine's", ratio, THROUGHPUT_GOAL, is_floor=True))
+    if "first_token" in PARTS:
+        quantiles = {
+            name: statistics.quantiles([1000 * s for s in of], n=100) for name, of in measured["first"].items()
+        }
+        result["first_token_ms"] = {name: {"p50": of[49], "p99": of[98]} for name, of in quantiles.items()}
+        later = quantiles["queue"][49] - quantiles["engine"][49]
+        result["goals"].append(
+            goal("first token after the engine's, p50, ms", later, FIRST_TOKEN_GOAL_MS, is_floor=False)
+        )
+    for part, rounds in measured["used"].items():
+        if rounds:
+            medians = {name: statistics.median(used[name] for used in rounds) for name in rounds[0]}
+            result[f"cpu_s_per_1000_tokens_{part}"] = medians
+    return result
+
+
+def goal(name: str, reached: float, limit: float, *, is_floor: bool) -> dict:
+    """A goal as the other benchmarks write it."""
+    is_met = reached >= limit if is_floor else reached <= limit
+    return {"goal": name, "limit": limit, "reached": reached, "met": is_met, "is_floor": is_floor}
 
 
 def report(result: dict) -> None:
     """Prints the results as Markdown tables."""
-    print(f"{PROMPTS} prompts, {TOKENS} tokens each, {SLOTS} slots, a model of {' x '.join(MODEL)}, {ROUNDS} rounds\n")
-    print("| answers/s | " + " | ".join(f"{at} at a time" for at in CONCURRENCY) + " |")
-    print("|---|" + "---:|" * len(CONCURRENCY))
-    for name, by in result["answers_per_s"].items():
-        print(f"| {name} | " + " | ".join(f"{by[str(at)]:.1f}" for at in CONCURRENCY) + " |")
-    print(f"\nthroughput of the queue: {result['throughput_ratio']:.1%} of the engine's, each at its best\n")
-    print("| time to first token, ms | p50 | p99 |\n|---|---:|---:|")
-    for name, of in result["first_token_ms"].items():
-        print(f"| {name} | {of['p50']:.1f} | {of['p99']:.1f} |")
-    print("\n| CPU per 1,000 streamed tokens, ms | |\n|---|---:|")
-    for name, s in result["cpu_s_per_1000_tokens"].items():
-        print(f"| {name} | {1000 * s:.1f} |")
+    print(f"{PROMPTS} prompts, {TOKENS} tokens each, {SLOTS} slots, a model of {' x '.join(MODEL)}, {ROUNDS} rounds")
+    if rates := result.get("answers_per_s"):
+        print("\n| answers/s | " + " | ".join(f"{at} at a time" for at in CONCURRENCY) + " |")
+        print("|---|" + "---:|" * len(CONCURRENCY))
+        for name, by in rates.items():
+            print(f"| {name} | " + " | ".join(f"{by[str(at)]:.1f}" for at in CONCURRENCY) + " |")
+    if first := result.get("first_token_ms"):
+        print("\n| time to first token, ms | p50 | p99 |\n|---|---:|---:|")
+        for name, of in first.items():
+            print(f"| {name} | {of['p50']:.1f} | {of['p99']:.1f} |")
+    for part, way in (("stream", "/openai/v1"), ("events", "events of jobs")):
+        if used := result.get(f"cpu_s_per_1000_tokens_{part}"):
+            print(f"\n| CPU per 1,000 tokens streamed by {way}, ms | |\n|---|---:|")
+            for name, s in used.items():
+                print(f"| {name} | {1000 * s:.1f} |")
+    if goals := result["goals"]:
+        print("\n| goal | limit | reached | met |\n|---|---:|---:|---|")
+        for one in goals:
+            sign, met = ">=" if one["is_floor"] else "<=", "yes" if one["met"] else "no"
+            print(f"| {one['goal']} | {sign} {one['limit']} | {one['reached']:.3f} | {met} |")
 
 
 @contextlib.contextmanager
-def systems(folder: Path) -> Iterator[tuple[tuple[str, str], tuple[str, str], int]]:
-    """Address and key of the engine alone and of the engine behind the queue, and the process of the stack."""
+def systems(folder: Path) -> Iterator[Systems]:
+    """Starts both systems."""
     binary = os.environ.get("STOKE_BIN", str(ROOT / "target/release/stoke"))
     alone, deployed = folder / "alone", folder / "chat"
     for place in (alone, deployed):
@@ -249,21 +333,26 @@ def systems(folder: Path) -> Iterator[tuple[tuple[str, str], tuple[str, str], in
         wait_for("the API", lambda: answers(f"{credentials['url']}/readyz"))
         subprocess.run([binary, "deploy", str(deployed)], check=True, env=os.environ | variables, stdout=sys.stderr)
         wait_for("the engine", lambda: answers(f"http://127.0.0.1:{port}/health"))
-        queue = (f"{credentials['url']}/openai/v1", credentials["token"])
-        yield (f"http://127.0.0.1:{port}/v1", "none"), queue, stack.pid
+        yield Systems(f"http://127.0.0.1:{port}/v1", credentials["url"], credentials["token"], stack.pid)
 
 
-async def compare(engine: tuple[str, str], queue: tuple[str, str], stack: int) -> dict:
-    """Measures, after one request to each of them."""
-    async with client(*engine) as direct, client(*queue) as queued:
-        for openai in (direct, queued):
-            await openai.chat.completions.create(**chat(0))
-        return await measure(direct, queued, stack)
+async def compare(started: Systems) -> dict:
+    """Measures, after one request to each of the systems."""
+    authorization = {"authorization": f"Bearer {started.token}"}
+    async with (
+        client(started.engine_url, "none") as direct,
+        client(f"{started.url}/openai/v1", started.token) as queued,
+        DefaultAsyncHttpxClient(base_url=started.url, headers=authorization, timeout=600) as api,
+    ):
+        clients = Clients(direct, queued, api)
+        await stream(direct, 0)
+        await follow(api, 0)
+        return results(await measure(clients, started.stack))
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, systems(Path(folder)) as (engine, queue, stack):
-        result = asyncio.run(compare(engine, queue, stack))
+    with tempfile.TemporaryDirectory() as folder, systems(Path(folder)) as started:
+        result = asyncio.run(compare(started))
     report(result)
     if path := os.environ.get("BENCH_JSON"):
         Path(path).write_text(json.dumps(result, indent=2) + "\n")
