@@ -54,6 +54,8 @@ fn run_client(stack: &Stack, program: &str, script: &str) {
     let mut client = Command::new(program);
     client.arg(api::handler(script)).env("STOKE_URL", &stack.url);
     client.env("OPENAI_BASE_URL", format!("{}/openai/v1", stack.url)).env("OPENAI_API_KEY", &stack.token);
+    // LiteLLM otherwise fetches prices from the internet when it is imported.
+    client.env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
     let output = client.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}\n{}\n{}", text(&output.stdout), text(&output.stderr), stack.log_tail());

@@ -9,11 +9,15 @@ const HI = [{ role: "user", content: "hi" }];
 // The model is random, so that its end of text is, too.
 const chat = { model: "chat", messages: HI, ignore_eos: true };
 
-async function job(id) {
+async function stokehold(path) {
   const headers = { authorization: `Bearer ${process.env.OPENAI_API_KEY}` };
-  const response = await fetch(`${process.env.STOKE_URL}/v1/jobs/${id}?wait_s=60`, { headers });
+  const response = await fetch(process.env.STOKE_URL + path, { headers });
+  assert.ok(response.ok, path);
   return response.json();
 }
+
+const job = (id) => stokehold(`/v1/jobs/${id}?wait_s=60`);
+const chatJobs = async () => (await stokehold("/v1/jobs?endpoint=chat&limit=100")).jobs.map((listed) => listed.id);
 
 async function models() {
   const listed = [];
@@ -40,6 +44,12 @@ async function chats() {
 async function completions() {
   const answer = await client.completions.create({ model: "chat", prompt: "hi", max_tokens: 4, ignore_eos: true });
   assert.equal(answer.usage.completion_tokens, 4);
+  const streamed = await client.completions.create({
+    model: "chat", prompt: "hi", max_tokens: 4, stream: true, ignore_eos: true,
+  });
+  const texts = [];
+  for await (const chunk of streamed) texts.push(chunk.choices[0].text);
+  assert.ok(texts.join(""));
 }
 
 async function responses() {
@@ -82,7 +92,22 @@ async function hangUps() {
   assert.equal(ended.state, "cancelled", JSON.stringify(ended));
 }
 
-for (const check of [models, chats, completions, responses, embeddings, errors, hangUps]) {
+async function abortedBeforeTheAnswer() {
+  const known = new Set(await chatJobs());
+  const controller = new AbortController();
+  const answer = client.chat.completions.create({ ...chat, max_tokens: 8_000 }, { signal: controller.signal });
+  answer.catch(() => {}); // It is awaited below.
+  let id;
+  for (const deadline = Date.now() + 30_000; !id; id = (await chatJobs()).find((listed) => !known.has(listed))) {
+    assert.ok(Date.now() < deadline, "no job appears");
+  }
+  controller.abort();
+  await assert.rejects(answer, OpenAI.APIUserAbortError);
+  const ended = await job(id);
+  assert.equal(ended.state, "cancelled", JSON.stringify(ended));
+}
+
+for (const check of [models, chats, completions, responses, embeddings, errors, hangUps, abortedBeforeTheAnswer]) {
   await check();
   console.log(check.name, "ok");
 }
