@@ -477,18 +477,15 @@ fuzz: ## Fuzz the parsers of untrusted input, 10 minutes per target (FUZZ_SECOND
 # BENCH_SYSTEMS=stokehold,raw systems, and BENCH_ROUNDS=1 the number of rounds.
 bench: export STOKE_TEST_PYTHON := $(TOOLS)/release-client/bin/python
 bench: $(RELEASE_WHEEL) $(RELEASE_CLIENT) sdk/js/dist/.built $(PEERS) $(BULLMQ) redis ## Compare the queue with other queues (BENCH_JSON=path also writes JSON)
-	cargo build --locked --release -p stokehold-cli
 	BENCH_JSON=$(if $(BENCH_JSON),$(abspath $(BENCH_JSON))) cargo bench --locked -p stokehold-tests --bench stack
 
 bench-docs: ## Write docs/BENCHMARKS.md and its charts from BENCH_JSON=path
 	BENCH_JSON=$(abspath $(BENCH_JSON)) cargo bench --locked -p stokehold-tests --bench stack -- docs
 
 bench-llm: $(RELEASE_WHEEL) $(OPENAI) redis ## Compare a language model behind the queue with its engine alone (LLM_ROUNDS=, BENCH_JSON=path)
-	@cargo build --locked --release -p stokehold-cli 1>&2
 	@BENCH_JSON=$(if $(BENCH_JSON),$(abspath $(BENCH_JSON))) $(TOOLS)/openai/bin/python lab/llm/bench.py
 
 profile: $(RELEASE_WHEEL) $(INFERNO) redis ## Record flame graphs of a submit and a drain into docs/assets/benchmarks (needs perf)
-	cargo build --locked --release -p stokehold-cli
 	STOKE_PROFILE_DIR=$(CURDIR)/docs/assets/benchmarks STOKE_TOOLS_BIN=$(TOOLS)/bin cargo bench --locked -p stokehold-tests --bench stack -- profile
 
 test-gpu: stoke redis $(WHEEL) ## Test the worker on this machine's NVIDIA GPU, and fill its memory (needs a driver, no CUDA toolkit)
@@ -502,11 +499,9 @@ packing: ## Compare policies of placing models on GPUs, on a synthetic day or on
 	TRACE=$(abspath $(TRACE)) cargo test --locked --release -p stokehold-vram --lib packing::policies_on_a_$(if $(TRACE),trace,day) -- --ignored --nocapture
 
 bench-workers: $(RELEASE_WHEEL) redis ## Measure two workers compared with one, calls for several jobs, and the overhead of a worker (WORKERS_ARGS=--json)
-	@cargo build --locked --release -p stokehold-cli 1>&2
 	@cargo bench --locked -p stokehold-tests --bench workers -- $(WORKERS_ARGS)
 
 bench-environments: $(RELEASE_WHEEL) redis ## Measure the second start of an endpoint, and the cost of one more package (ENVIRONMENTS_ARGS=--json)
-	@cargo build --locked --release -p stokehold-cli 1>&2
 	@cargo bench --locked -p stokehold-tests --bench environments -- $(ENVIRONMENTS_ARGS)
 
 bench-scripts: redis ## Measure each Lua script inside Redis, microseconds per call
@@ -516,11 +511,9 @@ bench-connections: redis ## Measure leases during long calls, over one connectio
 	@$(TEST) -p stokehold-queue --test it long_calls_beside_leases -- --ignored --nocapture
 
 hostile: $(RELEASE_WHEEL) redis ## Measure a healthy client next to 10,000 that are idle, slow or never read (HOSTILE_ARGS=--json)
-	@cargo build --locked --release -p stokehold-cli 1>&2
 	@cargo bench --locked -p stokehold-tests --bench hostile -- $(HOSTILE_ARGS)
 
 load: $(RELEASE_WHEEL) ## Send 10,000 requests to the example endpoints (LOAD_ARGS="--rate 100 --json")
-	@cargo build --locked --release -p stokehold-cli 1>&2
 	@target/release/stoke bench load --demo $(LOAD_ARGS)
 
 # Run one after the other, because they measure sizes and memory.
