@@ -140,8 +140,8 @@ async fn checked(app: &App, tenant: &str, request: BatchRequest) -> Result<Batch
     let window_s = window_s(&request.completion_window)?;
     let metadata = request.metadata.unwrap_or_default();
     check_metadata(&metadata, "")?;
-    let wanted = request.budget_usd.or_else(|| metadata.get(BUDGET).map(|text| text.as_str().into()));
-    let budget = wanted.map(|wanted| budget(&wanted)).transpose()?;
+    let budget_usd = request.budget_usd.or_else(|| metadata.get(BUDGET).map(|text| text.as_str().into()));
+    let budget = budget_usd.map(|usd| budget(&usd)).transpose()?;
     if budget.is_none() && request.at_budget.is_some() {
         return Err(Error::invalid("at_budget", "at_budget needs a budget_usd"));
     }
@@ -199,8 +199,8 @@ fn window_s(text: &str) -> Result<u64, Error> {
 
 /// A budget in micro-dollars, from a number or a text with one.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked first")]
-fn budget(wanted: &Value) -> Result<u64, Error> {
-    let usd = match wanted {
+fn budget(usd: &Value) -> Result<u64, Error> {
+    let usd = match usd {
         Value::String(text) => text.trim().parse::<f64>().ok(),
         other => other.as_f64(),
     };

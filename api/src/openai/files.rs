@@ -171,19 +171,28 @@ async fn one(objects: Objects, tenant: String, id: String, now_s: u64) -> Result
     find(&objects, &tenant, &id, now_s).await
 }
 
-/// Deletes the files of all tenants that have expired. Returns their number.
+/// Deletes the files of all tenants that have expired. Returns their number. A file that cannot be deleted does not keep
+/// the others, and the error is that of the last one.
 pub(super) async fn expire(objects: &Objects, now_s: u64) -> Result<usize, Error> {
-    let (mut count, mut cursor) = (0, None);
+    let (mut count, mut failed, mut cursor) = (0, None, None);
     loop {
         let page = objects.list(INDEX, cursor.as_deref(), 1_000).await?;
-        let entries = page.objects.iter().filter_map(|object| Entry::from_key(&object.key));
-        for entry in entries.filter(|entry| entry.expires_s <= now_s) {
-            remove(objects, &entry).await?;
-            count += 1;
+        for object in &page.objects {
+            let Some(entry) = Entry::from_key(&object.key) else {
+                tracing::warn!(key = object.key, "this object is no entry of the index of files; it is never deleted");
+                continue;
+            };
+            if entry.expires_s > now_s {
+                continue;
+            }
+            match remove(objects, &entry).await {
+                Ok(()) => count += 1,
+                Err(error) => failed = Some(error),
+            }
         }
         cursor = page.next_cursor;
         if cursor.is_none() {
-            return Ok(count);
+            return failed.map_or(Ok(count), Err);
         }
     }
 }

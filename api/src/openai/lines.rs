@@ -34,13 +34,13 @@ pub(crate) struct Translator {
     tenant: String,
     call: Call,
     /// The models that lines have named, and the reason for which one cannot be used.
-    models: HashMap<String, Result<Arc<Known>, String>>,
+    models: HashMap<String, Result<Arc<UsedModel>, String>>,
     /// The version that the lines want of each endpoint.
     versions: HashMap<String, Option<u32>>,
 }
 
 /// A model that a line has named.
-struct Known {
+struct UsedModel {
     model: Model,
     form: Form,
 }
@@ -54,7 +54,7 @@ struct OwnLine<'a> {
 }
 
 /// A line whose model is known by name.
-struct Named {
+struct CallLine {
     line: OpenaiLine,
     model: String,
 }
@@ -76,24 +76,24 @@ impl Translator {
         texts: Vec<Option<Bytes>>,
     ) -> Result<Vec<Result<Translated, Wrong>>, String> {
         let call = self.call;
-        let named: Vec<Result<Named, Wrong>> =
+        let named: Vec<Result<CallLine, Wrong>> =
             blocking(move || texts.into_iter().map(|text| named(text.as_deref(), call)).collect()).await?;
         let mut known = Vec::with_capacity(named.len());
         for outcome in named {
             known.push(match outcome {
-                Ok(Named { line, model }) => match self.known(&model).await? {
+                Ok(CallLine { line, model }) => match self.used_model(&model).await? {
                     Ok(known) => Ok((line, known)),
                     Err(why) => Err(Wrong::new(Some(line.custom_id), format!("/body/model: {why}"))),
                 },
                 Err(wrong) => Err(wrong),
             });
         }
-        let translate = move |(line, known): (OpenaiLine, Arc<Known>)| translated(call, line, &known);
+        let translate = move |(line, known): (OpenaiLine, Arc<UsedModel>)| translated(call, line, &known);
         blocking(move || known.into_iter().map(|outcome| outcome.and_then(translate)).collect()).await
     }
 
     /// The endpoint of a model, or the reason for which a line cannot name it.
-    async fn known(&mut self, name: &str) -> Result<Result<Arc<Known>, String>, String> {
+    async fn used_model(&mut self, name: &str) -> Result<Result<Arc<UsedModel>, String>, String> {
         if let Some(known) = self.models.get(name) {
             return Ok(known.clone());
         }
@@ -111,23 +111,23 @@ impl Translator {
         Ok(found)
     }
 
-    fn usable(&mut self, name: &str, model: Model) -> Result<Arc<Known>, String> {
+    fn usable(&mut self, name: &str, model: Model) -> Result<Arc<UsedModel>, String> {
         let version = &model.target.deployed.version;
         let form = form_of(&version.spec, self.call, name).map_err(|error| error.message().to_owned())?;
-        let wanted = *self.versions.entry(version.name.clone()).or_insert(model.version);
-        if wanted != model.version {
-            let before = wanted.map_or_else(|| "no version".to_owned(), |version| format!("version {version}"));
+        let first = *self.versions.entry(version.name.clone()).or_insert(model.version);
+        if first != model.version {
+            let before = first.map_or_else(|| "no version".to_owned(), |version| format!("version {version}"));
             let endpoint = &version.name;
             return Err(format!(
                 "an earlier line names {before} of the endpoint {endpoint:?}; a batch runs one version of an endpoint"
             ));
         }
-        Ok(Arc::new(Known { model, form }))
+        Ok(Arc::new(UsedModel { model, form }))
     }
 }
 
 /// Reads a line up to its model.
-fn named(text: Option<&[u8]>, call: Call) -> Result<Named, Wrong> {
+fn named(text: Option<&[u8]>, call: Call) -> Result<CallLine, Wrong> {
     let text = text.ok_or_else(Wrong::too_long)?;
     if text.trim_ascii().is_empty() {
         return Err(Wrong::new(None, "the line is empty"));
@@ -145,10 +145,10 @@ fn named(text: Option<&[u8]>, call: Call) -> Result<Named, Wrong> {
         head.model().map(|(_, name)| name)
     });
     let model = model.map_err(|error| wrong(format!("/body: {}", error.message())))?;
-    Ok(Named { line, model })
+    Ok(CallLine { line, model })
 }
 
-fn translated(call: Call, line: OpenaiLine, known: &Known) -> Result<Translated, Wrong> {
+fn translated(call: Call, line: OpenaiLine, known: &UsedModel) -> Result<Translated, Wrong> {
     let OpenaiLine { custom_id, body, .. } = line;
     let deployed = known.model.target.deployed.clone();
     let input = input(call, body.get(), known);
@@ -174,7 +174,7 @@ fn translated(call: Call, line: OpenaiLine, known: &Known) -> Result<Translated,
 }
 
 /// The input of the line's job, exactly as that of the call itself.
-fn input(call: Call, body: &str, known: &Known) -> Result<Box<RawValue>, String> {
+fn input(call: Call, body: &str, known: &UsedModel) -> Result<Box<RawValue>, String> {
     let input = || {
         let (model, _) = Head::read(body)?.model()?;
         let handled = Handled::read(known.form, call, body)?;

@@ -1,5 +1,6 @@
-//! Bodies of type `multipart/form-data`, read as a stream: memory holds one frame of the body and the beginning of the
-//! next part.
+//! Bodies of type `multipart/form-data` (RFC 7578), read as a stream: memory holds one frame of the body and the
+//! beginning of the next part. The crate multer, which axum uses, reads all frames that have arrived before it returns
+//! the first bytes: a client that sends faster than the object store takes would fill the memory.
 
 use axum::body::Body;
 use axum::http::HeaderMap;

@@ -10,7 +10,7 @@ use stokehold_queue::job::{ErrorCode, Job, JobError, JobState};
 use stokehold_queue::{JobId, now_ms};
 
 use super::answer;
-use super::error::Error as Answered;
+use super::error::Error as CallError;
 use super::files::{self, BATCH_OUTPUT, File};
 use super::handled::{Handled, form_of};
 use super::route::{Call, Form};
@@ -33,7 +33,7 @@ const LINES_AT_ONCE: usize = 4;
 
 /// A line of the batch's own results.
 #[derive(Deserialize)]
-struct Succeeded {
+struct ResultLine {
     custom_id: Option<String>,
     job_id: JobId,
     result: Option<Box<RawValue>>,
@@ -41,7 +41,7 @@ struct Succeeded {
 
 /// A line of the batch's own errors.
 #[derive(Deserialize)]
-struct Ended {
+struct ErrorLine {
     line: u64,
     custom_id: Option<String>,
     job_id: Option<JobId>,
@@ -155,7 +155,7 @@ struct Writer {
 impl Writer {
     /// The line of a job that succeeded. What cannot be answered is a response with an error, as for the call itself.
     async fn succeeded(&self, text: &[u8]) -> Result<Vec<u8>, Error> {
-        let Succeeded { custom_id, job_id, result } = parse(&self.batch, text)?;
+        let ResultLine { custom_id, job_id, result } = parse(&self.batch, text)?;
         let (status_code, body) = match self.answer(job_id, result).await? {
             Ok(body) => (200, body),
             Err(error) => (error.status(), json::raw(&error.json())),
@@ -164,7 +164,11 @@ impl Writer {
         Ok(written(&Line { id: request_id(job_id), custom_id: custom_id.as_deref(), response, error: None }))
     }
 
-    async fn answer(&self, id: JobId, result: Option<Box<RawValue>>) -> Result<Result<Box<RawValue>, Answered>, Error> {
+    async fn answer(
+        &self,
+        id: JobId,
+        result: Option<Box<RawValue>>,
+    ) -> Result<Result<Box<RawValue>, CallError>, Error> {
         let call = Call::from_path(&self.path);
         // Only these have handlers that do not answer in OpenAI's form.
         let is_converted = matches!(call, Some(Call::Embeddings | Call::Images));
@@ -172,18 +176,18 @@ impl Writer {
             return Ok(Ok(result.clone()));
         }
         let Some(job) = self.app.jobs.find(&self.tenant, id).await? else {
-            return Ok(Err(Answered::failed("the job is no longer stored")));
+            return Ok(Err(CallError::failed("the job is no longer stored")));
         };
         let body = match self.body(&job, call.filter(|_| is_converted)).await? {
             Ok(body) => String::from_utf8(body.into()).ok().and_then(|body| RawValue::from_string(body).ok()),
             Err(error) if error.status() == 503 => return Err(Error::Broken(error.message().to_owned())),
             Err(error) => return Ok(Err(error)),
         };
-        Ok(body.ok_or_else(|| Answered::failed("the result of the job is not JSON")))
+        Ok(body.ok_or_else(|| CallError::failed("the result of the job is not JSON")))
     }
 
     /// The answer from the whole result of a job. `call` is set where the result may have to be converted.
-    async fn body(&self, job: &Job, call: Option<Call>) -> Result<Result<Bytes, Answered>, Error> {
+    async fn body(&self, job: &Job, call: Option<Call>) -> Result<Result<Bytes, CallError>, Error> {
         let result = match answer::result(&self.app, job, ANSWER_MAX).await {
             Ok(result) => result,
             Err(error) => return Ok(Err(error)),
@@ -192,7 +196,7 @@ impl Writer {
         let (endpoint, version) = (&job.spec.endpoint, job.spec.version);
         let deployed = match self.app.catalog.resolve(&self.tenant, endpoint, Some(version)).await {
             Err(error @ (catalog::Error::UnknownEndpoint { .. } | catalog::Error::UnknownVersion { .. })) => {
-                return Ok(Err(Answered::failed(error.to_string())));
+                return Ok(Err(CallError::failed(error.to_string())));
             }
             deployed => deployed?,
         };
@@ -202,7 +206,7 @@ impl Writer {
             Err(error) => return Ok(Err(error)),
         };
         let Some(input) = self.app.large_inputs.whole(&self.tenant, &job.input).await? else {
-            return Ok(Err(Answered::failed("the input of the job is no longer stored")));
+            return Ok(Err(CallError::failed("the input of the job is no longer stored")));
         };
         let handled = match Handled::read(form, call, input.get()) {
             Ok(handled) => handled,
@@ -214,12 +218,12 @@ impl Writer {
 
 /// The line of a job that did not succeed, or that was never started.
 fn ended(batch: &str, text: &[u8]) -> Result<Vec<u8>, Error> {
-    let Ended { line, custom_id, job_id, state, error: Reason { code, message } } = parse(batch, text)?;
+    let ErrorLine { line, custom_id, job_id, state, error: Reason { code, message } } = parse(batch, text)?;
     let id = job_id.map_or_else(|| format!("batch_req_{}_{line}", batch.trim_start_matches("batch_")), request_id);
     let (state, custom_id) = (JobState::from_word(&state), custom_id.as_deref());
     if let (Some(JobState::Failed), Some(job_id)) = (state, job_id) {
         let code = ErrorCode::from_word(&code).unwrap_or(ErrorCode::Infra);
-        let error = Answered::of_failure(&JobError::new(code, message));
+        let error = CallError::of_failure(&JobError::new(code, message));
         let body = json::raw(&error.json());
         let response = Response { status_code: error.status(), request_id: job_id.to_string(), body: &body };
         return Ok(written(&Line { id, custom_id, response: Some(response), error: None }));
