@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -122,34 +122,20 @@ fn watcher(command: std::process::Command) -> Command {
     command
 }
 
-/// Sets a flag on drop, so that a thread ends with the test, also with a failure.
-struct SetOnDrop(Arc<AtomicBool>);
-
-impl Drop for SetOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
 /// Sends SIGKILL. Returns whether there was a process to kill.
 fn kill_9(pid: Option<u32>) -> bool {
     pid.is_some_and(|pid| kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).is_ok())
 }
 
-/// Kills workers and runners and starts replacements for those workers until `stop` is set: each time that
-/// `lines_per_kill` more lines have `ended`. One worker is the stack's own, which the stack restarts by itself.
-fn rage(stack: &Stack, lines_per_kill: u64, ended: &AtomicU64, stop: &AtomicBool, kills: &AtomicU64) {
+/// Kills workers and runners and starts replacements for those workers: each time that `lines_per_kill` more lines have
+/// ended. `ended` has their number, and closes when no more kills are wanted. One worker is the
+/// stack's own, which the stack restarts by itself. Returns the number of kills.
+fn rage(stack: &Stack, lines_per_kill: u64, ended: &Receiver<u64>) -> u64 {
     let worker = |n: u64| stack.start_worker(&format!("victim-{n}"), &[("STOKE_SLOTS", "2")]);
-    let mut workers: Vec<Worker> = vec![worker(0)];
+    let (mut workers, mut kills, mut next): (Vec<Worker>, _, _) = (vec![worker(0)], 0, lines_per_kill);
     for n in 1.. {
-        let next = ended.load(Relaxed) + lines_per_kill;
-        while ended.load(Relaxed) < next && !stop.load(Relaxed) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        if stop.load(Relaxed) {
-            // The remaining workers finish the batch.
-            return;
-        }
+        let Some(reached) = ended.iter().find(|ended| *ended >= next) else { break };
+        next = reached + lines_per_kill;
         // Uneven pauses, so that the kills do not fall into step with anything.
         std::thread::sleep(Duration::from_millis((n * 7) % 10 * 20));
         let landed = match n % 4 {
@@ -164,8 +150,9 @@ fn rage(stack: &Stack, lines_per_kill: u64, ended: &AtomicU64, stop: &AtomicBool
             }
             _ => kill_9(workers[0].runners().first().copied()),
         };
-        kills.fetch_add(u64::from(landed), Relaxed);
+        kills += u64::from(landed);
     }
+    kills
 }
 
 /// Every line of the two files, by its number: state and custom id. No line occurs twice, and each is in the right
@@ -230,12 +217,11 @@ async fn a_batch_loses_and_doubles_no_line_while_its_workers_and_runners_are_kil
     let mut lookers = vec![tokio::spawn(look_all_the_while(Api::of(&stack), path.clone()))];
     let look_at = |url: &str| tokio::spawn(look_all_the_while(Api::of(&stack).at(url), path.clone()));
     lookers.push(look_at(&replica.url));
-    let (stop, kills) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let done = Arc::new(AtomicU64::new(0));
-    let _stopped = SetOnDrop(stop.clone());
+    let (progress, ended) = mpsc::channel();
+    let mut progress = Some(progress);
     let nemesis = {
-        let (stack, stop, kills, done) = (stack.clone(), stop.clone(), kills.clone(), done.clone());
-        std::thread::spawn(move || rage(&stack, size.lines_per_kill, &done, &stop, &kills))
+        let stack = stack.clone();
+        std::thread::spawn(move || rage(&stack, size.lines_per_kill, &ended))
     };
     let (mut replicas, mut told_at) = (1, started);
     let batch = loop {
@@ -243,15 +229,17 @@ async fn a_batch_loses_and_doubles_no_line_while_its_workers_and_runners_are_kil
         if !batch["ended_at"].is_null() {
             break batch;
         }
-        done.store(ENDED.iter().map(|name| count(&batch, name)).sum(), Relaxed);
+        if let Some(progress) = &progress {
+            progress.send(ENDED.iter().map(|name| count(&batch, name)).sum()).unwrap();
+        }
         assert!(started.elapsed() < size.patience, "{batch}\n{}", stack.log_tail());
         // The last few jobs would be killed again and again, unlike any real job.
         let going = batch["state"] == "validating" || count(&batch, "open") * 20 > count(&batch, "accepted");
         if !going {
-            stop.store(true, Relaxed);
+            progress = None;
         }
         if told_at.elapsed() > Duration::from_secs(20) {
-            println!("{:?}: {} kills, {}", started.elapsed(), kills.load(Relaxed), batch["counts"]);
+            println!("{:?}: {}", started.elapsed(), batch["counts"]);
             told_at = Instant::now();
             if size.replicas_die && going {
                 drop(replica);
@@ -263,15 +251,14 @@ async fn a_batch_loses_and_doubles_no_line_while_its_workers_and_runners_are_kil
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     let took = started.elapsed();
-    stop.store(true, Relaxed);
-    nemesis.join().unwrap();
+    drop(progress);
+    let kills = nemesis.join().unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(60), watching).await;
     let (status, rest) = ended.expect("the batch has ended, and its watcher has not").unwrap();
     let mut looks = 0;
     for looker in lookers {
         looks += looker.await.unwrap();
     }
-    let kills = kills.load(Relaxed);
     let redis = stack.children("redis-server").first().map_or(0, |pid| peak_mib(*pid));
     println!(
         "{} lines in {took:?}: {kills} kills, {replicas} replicas, {looks} looks; at most {} MiB in the API, {redis} MiB in Redis; {}",
