@@ -9,7 +9,7 @@ use stokehold_queue::{Error as QueueError, JobId, now_ms};
 use super::bits::Lines;
 use super::lines::{self, Item};
 use super::reader::Reader;
-use super::{Error, Runner};
+use super::{Error, Runner, prefix};
 use crate::jobs::inputs;
 use crate::jobs::submit::Target;
 use crate::metrics;
@@ -44,7 +44,7 @@ impl Runner {
         let (mut reader, mut place) = self.reader(batch, &wrong, batch.fed).await?;
         let (tried, from) = (self.tried(batch).await?, place.lines + 1);
         let mut tried = tried.iter().flat_map(|tried| tried.jobs_from(from));
-        let (mut jobs, mut bytes) = (Vec::new(), 0);
+        let (mut jobs, mut bytes, mut has_prompts) = (Vec::new(), 0, false);
         let most = room.min(left).min(CHUNK_JOBS);
         while (jobs.len() as u64) < most && bytes < CHUNK_BYTES {
             let Some(line) = reader.next().await? else { break };
@@ -63,10 +63,14 @@ impl Runner {
                 ))
             })?;
             let target = self.target(batch, &item).await?;
+            has_prompts |= prefix::is_server(&target.deployed.version.spec);
             jobs.push(job(batch, line.number, item, &target, retry_of));
         }
         if jobs.is_empty() {
             return Err(Error::Broken(format!("the input ends before line {}, for which a job is due", batch.fed + 1)));
+        }
+        if has_prompts {
+            prefix::group(&mut jobs);
         }
         let to_line = batch.fed + jobs.len() as u64;
         let guard = BatchGuard { batch: batch.id.clone(), from_line: batch.fed, to_line };

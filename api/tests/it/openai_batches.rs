@@ -2,6 +2,7 @@
 //! engine and the official client are in `tests/it/openai.rs` of the workspace.
 
 mod files;
+mod prefix;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,0 +1,68 @@
+//! The order of the lines that are fed together to an engine. An engine keeps its work on the beginning of a prompt for
+//! a while (vLLM's prefix caching, llama.cpp's slots): prompts that begin alike cost less if they follow each other.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use stokehold_queue::endpoint::{EndpointSpec, Runner};
+use stokehold_queue::job::NewJob;
+
+/// Whether an endpoint's jobs are requests to a server, which may be an engine.
+pub(super) fn is_server(spec: &EndpointSpec) -> bool {
+    matches!(spec.runner, Runner::Server(_))
+}
+
+/// Orders jobs so that those whose prompts have a common beginning are neighbours. Jobs with the same prompt, or with
+/// none, keep their order.
+pub(super) fn group(jobs: &mut [NewJob]) {
+    jobs.sort_by(|a, b| prompt(&a.input).cmp(prompt(&b.input)));
+}
+
+/// The members of a request that are its prompt: of chats, completions, and responses or embeddings.
+#[derive(Deserialize)]
+struct Request<'a> {
+    #[serde(borrow)]
+    body: Option<&'a RawValue>,
+    #[serde(borrow)]
+    messages: Option<&'a RawValue>,
+    #[serde(borrow)]
+    prompt: Option<&'a RawValue>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+}
+
+/// The JSON text of the prompt of a request, `{"path": …, "body": …}` or a body alone; empty if there is none.
+fn prompt(input: &RawValue) -> &str {
+    let Ok(request) = serde_json::from_str::<Request<'_>>(input.get()) else { return "" };
+    match (request.body, request.messages.or(request.prompt).or(request.input)) {
+        (_, Some(prompt)) => prompt.get(),
+        (Some(body), None) => prompt(body),
+        (None, None) => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prompt_of(input: &str) -> String {
+        prompt(&RawValue::from_string(input.to_owned()).unwrap()).to_owned()
+    }
+
+    #[test]
+    fn the_prompt_is_found_in_each_form_of_a_request() {
+        for (input, expected) in [
+            (
+                r#"{"path": "/v1/chat/completions", "body": {"seed": 1, "messages": [{"content": "a"}]}}"#,
+                r#"[{"content": "a"}]"#,
+            ),
+            (r#"{"model": "m", "prompt": "once"}"#, r#""once""#),
+            (r#"{"input": ["a", "b"]}"#, r#"["a", "b"]"#),
+            (r#"{"path": "/health", "method": "GET"}"#, ""),
+            (r#"{"n": 1}"#, ""),
+            (r#""text""#, ""),
+            (r#"{"body": {"body": 1}}"#, ""),
+        ] {
+            assert_eq!(prompt_of(input), expected, "{input}");
+        }
+    }
+}
