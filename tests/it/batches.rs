@@ -123,7 +123,7 @@ fn watcher(command: std::process::Command) -> Command {
 }
 
 /// Sends SIGKILL. Returns whether there was a process to kill.
-fn kill_9(pid: Option<u32>) -> bool {
+pub(crate) fn kill_9(pid: Option<u32>) -> bool {
     pid.is_some_and(|pid| kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).is_ok())
 }
 

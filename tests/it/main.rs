@@ -27,6 +27,7 @@ mod kinds;
 mod makefile;
 mod new_machine;
 mod openai;
+mod openai_kills;
 mod phases;
 mod pipelines;
 mod poison;

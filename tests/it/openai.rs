@@ -32,7 +32,7 @@ pub(crate) fn engine(dir: &Path, name: &str, options: &str, arguments: &str) -> 
     let python = python();
     let toml = format!(
         "name = \"{name}\"\nkind = \"server\"\ncommand = [\"{python}\", \"server.py\", \"{{port}}\"{arguments}]\n\
-         max_concurrency = 9\nmax_attempts = 1\n{options}\n"
+         max_concurrency = 9\n{options}\n"
     );
     fs::write(folder.join("stoke.toml"), toml).unwrap();
     folder.to_string_lossy().into_owned()
@@ -41,8 +41,8 @@ pub(crate) fn engine(dir: &Path, name: &str, options: &str, arguments: &str) -> 
 /// A stack with two slots and the endpoints that the clients call: `chat`, `vectors` and `embed`.
 fn stack_with_engines() -> (Stack, TempDir) {
     let (stack, dir) = api::stack(&["--slots", "2"]);
-    let chat = engine(dir.path(), "chat", "openai = \"chat\"\nopenai_models = [\"gpt-4o-mini\"]", "");
-    let vectors = engine(dir.path(), "vectors", "openai = \"embeddings\"", ", \"embeddings\"");
+    let chat = engine(dir.path(), "chat", "max_attempts = 1\nopenai = \"chat\"\nopenai_models = [\"gpt-4o-mini\"]", "");
+    let vectors = engine(dir.path(), "vectors", "max_attempts = 1\nopenai = \"embeddings\"", ", \"embeddings\"");
     for folder in [chat, vectors, api::handler("../engine/embed.py")] {
         let _ = stack.stoke_ok(&["deploy", &folder]);
     }

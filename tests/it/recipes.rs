@@ -16,7 +16,7 @@ const REVIEWS: usize = 60;
 fn models(dir: &std::path::Path) -> (stokehold_tests::stack::Stack, String, Vec<(&'static str, String)>) {
     // Workers have a price, without which a budget is never spent.
     let stack = api::start_with(dir, &["--slots", "2"], &[("STOKE_PRICE_USD_PER_HOUR", "1")]);
-    let chat = engine(dir, "chat", "", "");
+    let chat = engine(dir, "chat", "max_attempts = 1", "");
     for folder in [chat.clone(), api::handler("../engine/embed.py")] {
         let _ = stack.stoke_ok(&["deploy", &folder]);
     }

@@ -23,7 +23,7 @@ fn deploy(stack: &Stack, dir: &std::path::Path) {
 }
 
 /// Repeats `look` until it returns a value. No signal crosses processes for this.
-async fn until<T>(what: &str, stack: &Stack, look: impl AsyncFn() -> Option<T>) -> T {
+pub(crate) async fn until<T>(what: &str, stack: &Stack, look: impl AsyncFn() -> Option<T>) -> T {
     for _ in 0..4_000 {
         if let Some(found) = look().await {
             return found;

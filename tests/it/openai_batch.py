@@ -1,0 +1,60 @@
+"""A batch through the official client of OpenAI, while the engine, the worker and the replica of the API are killed.
+
+Usage: python openai_batch.py LINES BUDGET_USD TOKENS. Prints the id of the batch when it exists, and the outcome as JSON
+when it has ended. OPENAI_BASE_URL is a replica that may be killed once the id is printed; LASTING_URL is one that stays.
+"""
+
+import json
+import os
+import sys
+import time
+
+import openai
+
+LINES, BUDGET_USD, TOKENS = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+URL = "/v1/chat/completions"
+
+
+def line(n: int) -> dict:
+    # The model is random, so that its end of text is, too.
+    body = {"model": "chat", "max_tokens": TOKENS, "ignore_eos": True}
+    body["messages"] = [{"role": "user", "content": f"line {n}"}]
+    return {"custom_id": f"line-{n}", "method": "POST", "url": URL, "body": body}
+
+
+client = openai.OpenAI()
+data = "".join(json.dumps(line(n)) + "\n" for n in range(LINES)).encode()
+file = client.files.create(file=("lines.jsonl", data), purpose="batch")
+batch = client.batches.create(
+    input_file_id=file.id,
+    endpoint=URL,
+    completion_window="24h",
+    metadata={"budget_usd": BUDGET_USD},
+    extra_body={"at_budget": "stop"},
+)
+print(batch.id, flush=True)
+
+lasting = openai.OpenAI(base_url=os.environ["LASTING_URL"])
+while batch.status not in ("completed", "failed", "cancelled", "expired"):
+    time.sleep(0.2)
+    batch = lasting.batches.retrieve(batch.id)
+
+read = {
+    name: [json.loads(text) for text in lasting.files.content(file_id).text.splitlines()]
+    for name, file_id in (("output", batch.output_file_id), ("errors", batch.error_file_id))
+    if file_id
+}
+bodies = [answered["response"]["body"] for answered in read.get("output", [])]
+print(
+    json.dumps(
+        {
+            "status": batch.status,
+            "counts": batch.request_counts.model_dump(),
+            "usage": batch.usage.model_dump() if batch.usage else None,
+            "output": [answered["custom_id"] for answered in read.get("output", [])],
+            "errors": [[answered["custom_id"], answered["error"]["code"]] for answered in read.get("errors", [])],
+            "prompt_tokens": sum(body["usage"]["prompt_tokens"] for body in bodies),
+            "completion_tokens": sum(body["usage"]["completion_tokens"] for body in bodies),
+        }
+    )
+)
