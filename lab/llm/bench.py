@@ -323,7 +323,7 @@ def systems(folder: Path) -> Iterator[Systems]:
     variables = {"STOKE_CREDENTIALS": str(saved), "STOKE_SANDBOX": "L0"}
     if redis := os.environ.get("STOKE_TEST_REDIS"):
         variables["STOKE_REDIS_SERVER"] = redis
-    dev = [binary, "dev", "--data", str(folder / "data"), "--listen", "127.0.0.1:0", "--slots", "2"]
+    dev = [binary, "dev", "--data", str(folder / "data"), "--listen", "127.0.0.1:0", "--slots", "1"]
     with (
         process([sys.executable, "server.py", str(port)], alone),
         process(dev, folder, **variables) as stack,
@@ -358,4 +358,5 @@ def main() -> None:
         Path(path).write_text(json.dumps(result, indent=2) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()
