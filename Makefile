@@ -77,7 +77,7 @@ WHEEL_SOURCES := sdk/python/tools/wheels.py LICENSE $(shell find sdk/python/src 
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -type d \( -name node_modules -o -name dist -o -name tests -o -name test-results \) -prune -o -type f ! -name openapi.d.ts ! -name playwright.config.ts -print 2>/dev/null)
 
-.PHONY: docs recording dashboard help demo dev test sync-client models it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs bench-llm profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-scripts bench-connections bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots wheels test-wheels stoke-release
+.PHONY: docs recording dashboard help demo dev test sync-client models it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs bench-llm profile acceptance ci wheel test-garage clean stoke redis hostile hostile-tests bench-scripts bench-connections bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots wheels test-wheels stoke-release
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -239,10 +239,8 @@ $(BULLMQ): lab/peers/bullmq/package-lock.json
 # Builds a tool for tests quickly, without debugging information.
 INSTALL = CARGO_PROFILE_DEV_DEBUG=0 cargo install --debug -q --locked --root $(TOOLS)
 
-# A second S3 server, for tests only: what passes on the product's own store must pass on another implementation.
-garage: $(GARAGE) ## Build the second S3 server of the tests
 $(GARAGE):
-	@echo "building garage $(GARAGE_VERSION), the second S3 server of the tests (some minutes, once)" >&2
+	@echo "building garage $(GARAGE_VERSION), an S3 server for a test (some minutes, once)" >&2
 	@$(INSTALL) --target-dir target/garage --version $(GARAGE_VERSION) --no-default-features --features bundled-libs,sqlite garage 1>&2
 	@rm -rf target/garage
 
@@ -340,7 +338,7 @@ images: ## Build the container images into target/images with buildah (as root; 
 
 # --- check -------------------------------------------------------------------------------------------------------------------
 
-test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(PROMETHEUS) $(CHROMIUM) $(DASHBOARD) $(OTEL) $(OPENAI) $(OPENAI_JS) ## Run every test and print the totals
+test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(PROMETHEUS) $(CHROMIUM) $(DASHBOARD) $(OTEL) $(OPENAI) $(OPENAI_JS) ## Run every test and print the totals
 	@tests/run.sh
 
 it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(OTEL) $(OPENAI) $(OPENAI_JS) ## Run only the end-to-end suite (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
@@ -416,6 +414,9 @@ storm: ## Simulate 100,000 rounds of autoscalers that are killed and paused
 
 storm-mutants: ## Check that a storm or a scenario catches each planted bug of the autoscaler
 	$(TEST) -p stokehold-autoscaler --lib storm::mutants -- --ignored --nocapture
+
+test-garage: $(GARAGE) ## Test the S3 client on Garage, a second implementation (builds it first, some minutes)
+	$(TEST) -p stokehold-objects --test it garage_conforms -- --ignored --nocapture
 
 CUTS ?= 100
 powercut: redis ## Cut the power of Redis CUTS times in each durability class (SEED=n)

@@ -143,13 +143,13 @@ impl Drop for GarageServer {
     }
 }
 
-/// A Garage of one node with one bucket, from `STOKE_TEST_GARAGE` or where `make garage` puts it.
+/// A Garage of one node with one bucket, from `STOKE_TEST_GARAGE` or where `make test-garage` puts it.
 pub(crate) fn garage() -> GarageServer {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/bin/garage");
     let binary = std::env::var_os("STOKE_TEST_GARAGE").map_or(installed, PathBuf::from);
     assert!(
         binary.is_file(),
-        "there is no Garage at {}: run `make garage` once, or point STOKE_TEST_GARAGE at a garage 2.5 binary",
+        "there is no Garage at {}: run `make test-garage`, or point STOKE_TEST_GARAGE at a garage 2.5 binary",
         binary.display()
     );
     for _ in 0..10 {
