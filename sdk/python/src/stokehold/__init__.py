@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         FeedbackStats,
         Rating,
     )
+    from stokehold._generated.costs import TokenUsage
     from stokehold._generated.endpoints import (
         EndpointRequirements,
         EndpointRetry,
@@ -241,6 +242,7 @@ __all__ = [
     "TenantLimits",
     "TimedOut",
     "Timing",
+    "TokenUsage",
     "Unauthorized",
     "Unavailable",
     "Usage",
@@ -351,6 +353,7 @@ _CLIENT_MODULES = {
     "TenantLimits": "stokehold._generated.limits",
     "TimedOut": "stokehold._errors",
     "Timing": "stokehold._models",
+    "TokenUsage": "stokehold._generated.costs",
     "Unauthorized": "stokehold._errors",
     "Unavailable": "stokehold._errors",
     "Usage": "stokehold._generated.limits",
