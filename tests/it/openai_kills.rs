@@ -78,7 +78,6 @@ async fn ended(api: &Api, stack: &Stack, batch: &str, lines: u64) {
     loop {
         let counts = api.get(&format!("/v1/batches/{batch}")).await["counts"].take();
         if counts["succeeded"].as_u64().unwrap() >= lines {
-            println!("{counts}");
             return;
         }
         assert!(Instant::now() < deadline, "{counts}\n{}", stack.log_tail());
@@ -131,8 +130,7 @@ async fn check_every_line_once_under_kills(api: &Api, stack: &Stack) {
 async fn check_a_budget_stops_within_a_lease(api: &Api, stack: &Stack) {
     let machine = until("no machine runs", stack, async || {
         let machines = api.get("/v1/fleet").await["machines"].take();
-        let running = machines.as_array().unwrap().iter().find(|machine| machine["state"] == "ready").cloned();
-        running
+        machines.as_array().unwrap().iter().find(|machine| machine["state"] == "ready").cloned()
     })
     .await;
     let per_hour = machine["usd_micros_per_hour"].as_u64().unwrap();
@@ -149,7 +147,6 @@ async fn check_a_budget_stops_within_a_lease(api: &Api, stack: &Stack) {
     assert_eq!(view["stop_reason"], "budget", "{view}");
 
     let most = (budget + per_hour * LEASE_S / 3_600) as f64 / 1e6;
-    println!("the budget of {budget} millionths of a dollar stopped the batch at ${cost:.6}, of at most ${most:.6}");
     assert!(cost <= most, "{cost} of at most {most}");
 }
 

@@ -60,7 +60,8 @@ fn stack(folder: &Path) -> Stack {
     let args = ["--fake-vast", "--workers", "0..2"].map(str::to_owned).to_vec();
     let stack = Stack::start(folder, &StackOptions { args, env: Vec::new() });
     let slow = fs::read_to_string(root().join("tests/it/handlers/slow.py")).unwrap();
-    let usage = r#""usage": {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}"#;
+    let usage =
+        r#""usage": {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}"#;
     let slow = slow.replace("os.getpid()}", &format!("os.getpid(), {usage}}}"));
     for (name, body) in [("draw", ""), ("fail", "raise RuntimeError('as asked')")] {
         let code = slow
