@@ -12,7 +12,7 @@ mod feed;
 mod guard;
 pub(crate) mod lines;
 pub(crate) mod pace;
-mod prefix;
+mod prompt_order;
 pub(crate) mod reader;
 pub(crate) mod results;
 pub(crate) mod routes;

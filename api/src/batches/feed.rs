@@ -9,7 +9,7 @@ use stokehold_queue::{Error as QueueError, JobId, now_ms};
 use super::bits::Lines;
 use super::lines::{self, Item};
 use super::reader::Reader;
-use super::{Error, Runner, prefix};
+use super::{Error, Runner, prompt_order};
 use crate::jobs::inputs;
 use crate::jobs::submit::Target;
 use crate::metrics;
@@ -63,14 +63,14 @@ impl Runner {
                 ))
             })?;
             let target = self.target(batch, &item).await?;
-            has_prompts |= prefix::is_server(&target.deployed.version.spec);
+            has_prompts |= prompt_order::is_server(&target.deployed.version.spec);
             jobs.push(job(batch, line.number, item, &target, retry_of));
         }
         if jobs.is_empty() {
             return Err(Error::Broken(format!("the input ends before line {}, for which a job is due", batch.fed + 1)));
         }
         if has_prompts {
-            prefix::group(&mut jobs);
+            prompt_order::order(&mut jobs);
         }
         let to_line = batch.fed + jobs.len() as u64;
         let guard = BatchGuard { batch: batch.id.clone(), from_line: batch.fed, to_line };

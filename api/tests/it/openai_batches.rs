@@ -2,7 +2,7 @@
 //! engine and the official client are in `tests/it/openai.rs` of the workspace.
 
 mod files;
-mod prefix;
+mod prompt_order;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

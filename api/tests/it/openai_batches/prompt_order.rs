@@ -19,7 +19,7 @@ async fn lines_whose_prompts_begin_alike_run_one_after_the_other() {
     // What differs before the prompt does not matter.
     let body = |n: usize| json!({"max_tokens": 100 - n, "messages": prompt(n), "model": "chat"});
     let lines: Vec<Value> = (0..12).map(|n| line(&format!("{n}"), "/v1/chat/completions", body(n))).collect();
-    let _ = created(&stack, &request(&uploaded(&stack, &lines).await)).await;
+    created(&stack, &request(&uploaded(&stack, &lines).await)).await;
 
     let mut rules: Vec<Value> = Vec::new();
     for _ in 0..12 {

@@ -13,12 +13,12 @@ pub(super) fn is_server(spec: &EndpointSpec) -> bool {
 
 /// Orders jobs so that those whose prompts have a common beginning are neighbours. Jobs with the same prompt, or with
 /// none, keep their order.
-pub(super) fn group(jobs: &mut [NewJob]) {
-    jobs.sort_by(|a, b| prompt(&a.input).cmp(prompt(&b.input)));
+pub(super) fn order(jobs: &mut [NewJob]) {
+    jobs.sort_by_cached_key(|job| prompt(job.input.get()).to_owned());
 }
 
 /// The members of a request that are its prompt: of chats, completions, and responses or embeddings.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Request<'a> {
     #[serde(borrow)]
     body: Option<&'a RawValue>,
@@ -30,23 +30,23 @@ struct Request<'a> {
     input: Option<&'a RawValue>,
 }
 
-/// The JSON text of the prompt of a request, `{"path": …, "body": …}` or a body alone; empty if there is none.
-fn prompt(input: &RawValue) -> &str {
-    let Ok(request) = serde_json::from_str::<Request<'_>>(input.get()) else { return "" };
-    match (request.body, request.messages.or(request.prompt).or(request.input)) {
-        (_, Some(prompt)) => prompt.get(),
-        (Some(body), None) => prompt(body),
-        (None, None) => "",
+impl<'a> Request<'a> {
+    /// Reads a request; nothing of what is not an object.
+    fn read(text: &'a str) -> Self {
+        serde_json::from_str(text).unwrap_or_default()
     }
+}
+
+/// The JSON text of the prompt of a request, `{"path": …, "body": …}` or a body alone; empty if there is none.
+fn prompt(input: &str) -> &str {
+    let request = Request::read(input);
+    let request = request.body.map_or(request, |body| Request::read(body.get()));
+    request.messages.or(request.prompt).or(request.input).map_or("", RawValue::get)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn prompt_of(input: &str) -> String {
-        prompt(&RawValue::from_string(input.to_owned()).unwrap()).to_owned()
-    }
 
     #[test]
     fn the_prompt_is_found_in_each_form_of_a_request() {
@@ -60,9 +60,9 @@ mod tests {
             (r#"{"path": "/health", "method": "GET"}"#, ""),
             (r#"{"n": 1}"#, ""),
             (r#""text""#, ""),
-            (r#"{"body": {"body": 1}}"#, ""),
+            (r#"{"body": {"body": {"prompt": "deeper"}}}"#, ""),
         ] {
-            assert_eq!(prompt_of(input), expected, "{input}");
+            assert_eq!(prompt(input), expected, "{input}");
         }
     }
 }
