@@ -54,6 +54,7 @@ batch = client.batches.create(
 print(batch.id, flush=True)
 
 lasting = openai.OpenAI(base_url=os.environ["LASTING_URL"] + "/openai/v1")
+# OpenAI's API has no call that waits.
 while batch.status not in ("completed", "failed", "cancelled", "expired"):
     time.sleep(0.2)
     batch = lasting.batches.retrieve(batch.id)
