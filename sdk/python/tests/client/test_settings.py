@@ -23,7 +23,7 @@ PUBLIC = """
     JobRetry JobState Limits LoadedModel LogEvent ModelOnGpu NotFound NotRetryable NothingToRetry OutOfGpuMemory
     OutputEvent PartlySubmitted Pipeline Priority Progress ProgressEvent QuotaExceeded RateLimited Rating Reference
     Reject Retried Retry Schedule ScheduleOptions ScheduleRecord ServerError StateEvent Step StepRun StokeholdError
-    TenantLimits TimedOut Timing Unauthorized Unavailable Usage WaitTimeout Waiting WaitingReason WebhookEvent
+    TenantLimits TimedOut Timing TokenUsage Unauthorized Unavailable Usage WaitTimeout Waiting WaitingReason WebhookEvent
     WebhookSecret WebhookVerificationError Worker WorkerGpu WorkerHost allow current_job endpoint progress reject
     rewrite verify_webhook
 """
