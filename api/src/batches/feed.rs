@@ -123,7 +123,7 @@ impl Runner {
 fn job(batch: &Batch, line: u64, item: Item, target: &Target, retry_of: Option<JobId>) -> NewJob {
     let spec = &batch.spec;
     let id = JobId::of_line(&batch.id, spec.created_ms, line, target.shard);
-    let defaults = target.spec(&spec.tenant);
+    let (defaults, now) = (target.spec(&spec.tenant), now_ms());
     let spec = JobSpec {
         pinned: spec.version.is_some(),
         priority: spec.priority,
@@ -132,7 +132,7 @@ fn job(batch: &Batch, line: u64, item: Item, target: &Target, retry_of: Option<J
         metadata: item.metadata,
         files: inputs::files_of(item.input.get()),
         // A line may start until its batch must have ended.
-        start_by_ms: spec.deadline_ms.is_none().then(|| target.start_by_ms(now_ms())),
+        start_by_ms: if spec.deadline_ms.is_none() { target.start_by_ms(now, now, None) } else { None },
         deadline_ms: spec.deadline_ms,
         retention_ms: Some(KEPT_MS),
         retry_of,

@@ -5,19 +5,21 @@
 -- At its end, a sweep compares `:open`, `:running`, `:ready` and `:bytes` with its own counts. It corrects a counter
 -- that two sweeps in a row found wrong by the same amount, because the previous release does not update the counts of a
 -- sweep. A healthy queue needs no repair: every script leaves it consistent.
+-- It also applies the default queue timeout, because each sweep reads every job: a list of those jobs by their time
+-- would take more memory than some of the jobs themselves.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 max | 3 lease_ms | 4 retention_ms | 5 tenant ("" = start a sweep) |
---       6 entry of its index to continue after ("" = from the first)
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 max | 3 lease_ms | 4 retention_ms | 5 default queue timeout, ms |
+--       6 tenant ("" = start a sweep) | 7 entry of its index to continue after ("" = from the first)
 -- Reply {tenant to continue with ("" = the sweep is complete), entry, number checked, then per kind of repair: word,
 --       number}
 --- @include "lib/announce", "lib/append", "lib/attempt", "lib/class_queues", "lib/clock", "lib/counts"
 --- @include "lib/guard", "lib/ids", "lib/job_keys", "lib/key_queue", "lib/keys", "lib/lane_keys"
 --- @include "lib/lane_parts", "lib/raw_ids", "lib/recount", "lib/resume", "lib/room", "lib/scope_keys"
---- @include "lib/set_aside", "lib/wake"
+--- @include "lib/set_aside", "lib/text", "lib/wake"
 local now, max, lease_ms, retention_ms = clock(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local tenant, entry = ARGV[5], ARGV[6]
+local queue_timeout_ms, tenant, entry = tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local FIELDS_HERE = {'state', 'lane', 'entry', 'ix', 'run_after', 'waits', 'ckey', 'deadline', 'start_by', 'ended',
-  'keep', 'quarantined', 'size'}
+  'keep', 'quarantined', 'size', 'fence'}
 local repairs, kinds, classes, known_lanes = {}, {}, {}, {}
 
 local function repaired(kind)
@@ -132,6 +134,21 @@ local function check_ended(id, job)
   end
 end
 
+-- The default queue timeout counts from the submit, but at the earliest from the first sweep of the queue. The previous
+-- release accepted jobs without this timeout, and they must not all expire with the upgrade.
+local TIMEOUTS_SINCE = ROOT .. ':timeouts_since'
+if tenant == '' and entry == '' then redis.call('SET', TIMEOUTS_SINCE, text(now), 'NX') end
+
+-- Lets `expire` end a job that has never started, has neither a queue timeout of its own nor a deadline, and is older
+-- than the default queue timeout.
+local function check_queue_timeout(id, job)
+  if job.fence or job.start_by or job.deadline then return end
+  local submitted = tonumber(string.match(job.ix or '', '^%d+'))
+  if not submitted or now - submitted < queue_timeout_ms then return end
+  if now - tonumber(redis.call('GET', TIMEOUTS_SINCE) or now) < queue_timeout_ms then return end
+  redis.call('ZADD', ROOT .. ':deadlines', now, id)
+end
+
 -- Whether this sweep counts: from its first step on, unless another sweep has interfered.
 local is_counting = tenant == '' and entry == ''
 if is_counting then
@@ -169,6 +186,7 @@ local function check(id)
     redis.call('ZADD', ROOT .. ':deadlines', due, id)
     repaired('deadline')
   end
+  check_queue_timeout(id, job)
   if is_counting then recount(job.state, job.lane, job.ckey, 1) end
 end
 

@@ -33,7 +33,7 @@
 //! | `:leases` | ZSET | running jobs by the expiry of their lease, unix ms | while not empty |
 //! | `:runs:<worker>` | HASH | the jobs that a worker runs, and the part of a slot that each takes, in millionths | while not empty, a week after its last lease |
 //! | `:scheduled` | ZSET | scheduled jobs by due time, unix ms | while not empty |
-//! | `:deadlines` | ZSET | open jobs by the time they expire, unix ms | while not empty |
+//! | `:deadlines` | ZSET | open jobs with a deadline or a queue timeout of their own by the time they expire, unix ms | while not empty |
 //! | `:settle` | ZSET | `ended <id>` and `ready <id>` to settle, by time | while not empty |
 //! | `:ended` | ZSET | ended jobs by the time they may move to history | until then |
 //! | `:dead:<tenant>` | ZSET | failed and expired jobs that were not retried, by end | until history has them |
@@ -45,6 +45,7 @@
 //! | `:quarantine_why` | HASH | description of the unreadable part of each | same as `:quarantine` |
 //! | `:faults` | HASH | number of failures of each part of a script that belongs to no single job, by its name | unlimited |
 //! | `:recount` | HASH | the position of the recovery sweep, and the open jobs counted so far by scope and lane (lua/lib/recount.lua) | during the sweep |
+//! | `:timeouts_since` | STRING | time of the first recovery sweep, unix ms: the default queue timeout counts from then at the earliest (recover.lua) | unlimited |
 //! | `:drift` | HASH | excess of `:open`, `:running`, `:ready` and `:bytes` that the last sweep found | 20 minutes |
 //! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | an entry as long as its record |
 //! | `:i:<tenant>:<hash>` | STRING | `<request hash> <id> ...` of an idempotency key: the jobs of one submit | 24 h |

@@ -182,8 +182,8 @@ pub(crate) fn check(
     };
     let from_now = |seconds: Option<u64>| seconds.map(|seconds| now + seconds * 1000);
     let queue_timeout_s = within(request.queue_timeout_s, 1, AHEAD_MAX_S, at, "queue_timeout_s")?;
-    let start_by_ms = from_now(queue_timeout_s).unwrap_or_else(|| target.start_by_ms(now.max(run_after_ms)));
     let deadline_ms = from_now(within(request.deadline_s, 1, AHEAD_MAX_S, at, "deadline_s")?);
+    let start_by_ms = from_now(queue_timeout_s).or_else(|| target.start_by_ms(now, now.max(run_after_ms), deadline_ms));
     let retention_s = within(request.retention_s, RETENTION_MIN_S, AHEAD_MAX_S, at, "retention_s")?;
     let metadata = request.metadata.unwrap_or_default();
     check_metadata(&metadata, at)?;
@@ -210,7 +210,7 @@ pub(crate) fn check(
         max_attempts,
         metadata,
         files,
-        start_by_ms: Some(start_by_ms),
+        start_by_ms,
         deadline_ms,
         retention_ms: retention_s.map(|seconds| seconds * 1000),
         concurrency,

@@ -35,10 +35,18 @@ impl Target {
         Ok(Self { deployed, steps, shard, webhooks: app.config.webhooks.clone() })
     }
 
-    /// Time by which a job must start that sets no timeout and is ready at `ready_ms`, Unix milliseconds.
-    pub(crate) fn start_by_ms(&self, ready_ms: u64) -> u64 {
-        let timeout_s = self.deployed.version.spec.queue_timeout_s.unwrap_or(QUEUE_TIMEOUT_DEFAULT_S);
-        ready_ms.saturating_add(timeout_s.saturating_mul(1_000))
+    /// Time by which a job must start that sets no queue timeout, Unix milliseconds. It is submitted at `now_ms` and
+    /// ready at `ready_ms`. `None`: the queue applies the default to a job without this time and without a deadline,
+    /// which takes no memory.
+    pub(crate) fn start_by_ms(&self, now_ms: u64, ready_ms: u64, deadline_ms: Option<u64>) -> Option<u64> {
+        let after = |timeout_s: u64| ready_ms.saturating_add(timeout_s.saturating_mul(1_000));
+        match self.deployed.version.spec.queue_timeout_s {
+            Some(timeout_s) => Some(after(timeout_s)),
+            None => {
+                let due_ms = after(QUEUE_TIMEOUT_DEFAULT_S);
+                (ready_ms > now_ms || deadline_ms.is_some_and(|deadline_ms| deadline_ms > due_ms)).then_some(due_ms)
+            }
+        }
     }
 
     /// Spec of a job that sets no options.

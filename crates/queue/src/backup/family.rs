@@ -18,7 +18,7 @@ pub enum Fate {
 type Family = (&'static str, &'static str, Fate);
 
 /// Families below the root of a shard.
-const SHARD: [Family; 63] = [
+const SHARD: [Family; 64] = [
     ("j", "jobs", Fate::Record),
     ("e", "job events", Fate::Record),
     // Outputs are not persisted in Redis either.
@@ -54,6 +54,7 @@ const SHARD: [Family; 63] = [
     ("runs", "leases", Fate::Place),
     ("scheduled", "lanes", Fate::Place),
     ("deadlines", "lanes", Fate::Place),
+    ("timeouts_since", "lanes", Fate::Place),
     ("settle", "lanes", Fate::Place),
     ("ended", "lists", Fate::Place),
     ("dead", "lists", Fate::Place),

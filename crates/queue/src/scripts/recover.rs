@@ -1,3 +1,5 @@
+use stokehold_protocol::job::QUEUE_TIMEOUT_DEFAULT_S;
+
 use super::{RECOVER, unexpected};
 use crate::clock::Clock;
 use crate::connection::Connection;
@@ -38,6 +40,7 @@ impl Recover<'_> {
     pub(crate) async fn run(&self, connection: &Connection) -> Result<Recovered, Error> {
         let mut call = RECOVER.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(STEP_MAX).arg(self.lease_ms).arg(self.retention_ms);
+        call.arg(QUEUE_TIMEOUT_DEFAULT_S * 1_000);
         match self.cursor {
             Some(cursor) => call.arg(&cursor.tenant).arg(&cursor.entry),
             None => call.arg("").arg(""),

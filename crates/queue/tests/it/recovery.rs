@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::aio::MultiplexedConnection;
 use stokehold_queue::gateway::FinishAnswer;
-use stokehold_queue::job::{Dependency, DependencyOn, ErrorCode, JobSpec, JobState, NewJob};
+use stokehold_queue::job::{Dependency, DependencyOn, ErrorCode, JobSpec, JobState, NewJob, QUEUE_TIMEOUT_DEFAULT_S};
 use stokehold_queue::queue::{CancelAnswer, Due, Lease, LimitScope, Limits, ListFilter, Settlement, Verdict};
 use stokehold_queue::{Clock, JobId, ManualClock, Queue, RedisQueue};
 use stokehold_tests::redis_server::RedisServer;
@@ -149,6 +149,60 @@ async fn whatever_is_lost_is_put_back() {
         assert_eq!(sweep(&all.queue).await.1, BTreeMap::new(), "{lost}: once is enough");
         all.drain().await;
     }
+}
+
+#[tokio::test]
+async fn a_job_without_a_queue_timeout_of_its_own_must_start_within_the_default() {
+    const DEFAULT_MS: u64 = QUEUE_TIMEOUT_DEFAULT_S * 1_000;
+    let (server, _dir) = server(&[]);
+    let clock = ManualClock::new(START_MS);
+    let queue = queue(&server, Clock::Manual(clock.clone())).await;
+    let [waits, requeued, starts] = [job("waits"), job("requeued"), job("starts")];
+    let ids = [waits.id, requeued.id, starts.id];
+    for endpoint in ["waits", "bounded"] {
+        let scope = LimitScope::Endpoint { tenant: "acme".into(), endpoint: endpoint.into() };
+        queue.limit(&scope, Some(&Limits { max_running: Some(0), ..Limits::default() })).await.unwrap();
+    }
+    // The previous release has accepted these: the timeout counts from the first sweep.
+    queue.submit(vec![waits, requeued]).await.unwrap();
+    let leases = queue.lease(query(1, 0)).await.unwrap();
+    queue.release(&[held(&leases[0])]).await.unwrap();
+    queue.submit(vec![starts]).await.unwrap();
+    clock.advance_ms(DEFAULT_MS);
+    let expired = async || {
+        assert_eq!(sweep(&queue).await.1, BTreeMap::new(), "it is no repair");
+        queue.expire().await.unwrap().jobs
+    };
+    assert_eq!(expired().await, 0);
+
+    let bounded = of(JobSpec { deadline_ms: Some(u64::MAX >> 12), ..spec("bounded") });
+    let depends_on = vec![Dependency { job: bounded.id, on: DependencyOn::Completion }];
+    let blocked = of(JobSpec { depends_on, ..spec("blocked") });
+    let (bounded_id, blocked_id) = (bounded.id, blocked.id);
+    queue.submit(vec![bounded, blocked]).await.unwrap();
+    clock.advance_ms(DEFAULT_MS - 1);
+    assert_eq!(expired().await, 0);
+    clock.advance_ms(1);
+    // One job starts between the sweep and `expire`.
+    assert_eq!(sweep(&queue).await.1, BTreeMap::new());
+    let leases = queue.lease(query(2, 0)).await.unwrap();
+    assert_eq!(leases.len(), 2);
+    assert_eq!(queue.expire().await.unwrap().jobs, 2);
+    for (id, state) in [
+        (ids[0], JobState::Expired),
+        (blocked_id, JobState::Expired),
+        (ids[1], JobState::Running),
+        (ids[2], JobState::Running),
+        (bounded_id, JobState::Queued),
+    ] {
+        let job = queue.get(id).await.unwrap().unwrap();
+        assert_eq!((job.state, job.error.map(|error| error.code)), (state, error_of(state)), "{}", job.spec.endpoint);
+    }
+    assert_eq!(expired().await, 0);
+}
+
+fn error_of(state: JobState) -> Option<ErrorCode> {
+    (state == JobState::Expired).then_some(ErrorCode::QueueTimeout)
 }
 
 /// Every script leaves the queue consistent: a concurrent sweep finds nothing to repair.

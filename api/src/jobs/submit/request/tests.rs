@@ -134,16 +134,19 @@ fn every_member_of_a_request_makes_a_difference_to_its_job() {
 }
 
 #[test]
-fn a_job_that_sets_no_queue_timeout_must_start_within_seven_days() {
-    let start_by_s = |request: Value| {
+fn the_queue_applies_the_default_queue_timeout_to_a_job_that_is_ready_and_has_no_deadline() {
+    let start_by_s = |options: Value| {
         let before_ms = now_ms();
+        let mut request = json!({"endpoint": "echo", "input": [1]});
+        request.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
         let request = serde_json::from_value(request).unwrap();
         let job = check(request, &TARGETS[0], "acme", "", &[]).map_err(|error| error.to_string()).unwrap().job;
-        (job.spec.start_by_ms.unwrap() - before_ms.max(job.run_after_ms)) / 1_000
+        job.spec.start_by_ms.map(|start_by_ms| (start_by_ms - before_ms.max(job.run_after_ms)) / 1_000)
     };
-    assert_eq!(start_by_s(json!({"endpoint": "echo", "input": [1]})), 604_800);
-    assert_eq!(start_by_s(json!({"endpoint": "echo", "input": [1], "queue_timeout_s": 500})), 500);
+    assert_eq!(start_by_s(json!({})), None);
+    assert_eq!(start_by_s(json!({"queue_timeout_s": 500})), Some(500));
+    assert_eq!(start_by_s(json!({"deadline_s": 604_799})), None, "the deadline comes first");
+    assert_eq!(start_by_s(json!({"deadline_s": 700_000})), Some(604_800));
     let tomorrow = time_format::rfc3339(now_ms() + 86_400_000);
-    let later = json!({"endpoint": "echo", "input": [1], "run_after": tomorrow});
-    assert_eq!(start_by_s(later), 604_800, "from the time at which it becomes ready");
+    assert_eq!(start_by_s(json!({"run_after": tomorrow})), Some(604_800), "from the time at which it becomes ready");
 }

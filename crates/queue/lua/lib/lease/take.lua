@@ -27,16 +27,15 @@ end
 -- job was leased, and whether its entry stays because the worker has no capacity left.
 local function take(entry, id, lane, tenant, charged)
   local key = job_key(id)
-  local job = redis.call('HMGET', key, 'state', 'ix', 'spec', 'input', 'attempt', 'fence', 'watch', 'opt', 'entry',
-    'start_by')
+  local job = redis.call('HMGET', key, 'state', 'ix', 'spec', 'input', 'attempt', 'fence', 'watch', 'opt', 'entry')
   if job[1] ~= 'queued' or (job[9] or job[2]) ~= entry then return false end
   if not job[3] or not job[4] then error('its spec or its input is missing', 0) end
   local part = math.ceil(SLOT / math.max(1, tonumber(string.match(job[3], '^{"share":(%d+)') or 1)))
   if not may_lease(part) then return false, true end
-  local start_by, concurrency_key, deadline, hook, batch = job[8] and job[10]
-  -- Almost every job has a `start_by`, and most have nothing else.
-  if job[8] and job[8] ~= 'start_by' then
-    concurrency_key, deadline, hook, batch = unpack(redis.call('HMGET', key, 'ckey', 'deadline', 'hook', 'batch'))
+  local concurrency_key, start_by, deadline, hook, batch
+  if job[8] then
+    concurrency_key, start_by, deadline, hook, batch =
+      unpack(redis.call('HMGET', key, 'ckey', 'start_by', 'deadline', 'hook', 'batch'))
   end
   touch(id, 'queued', lane, concurrency_key)
   -- A job past its time is skipped. The next run of `expire` ends it.
