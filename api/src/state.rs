@@ -1,5 +1,6 @@
 //! The parts of a running replica, which its handlers and duties share.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,48 +42,75 @@ use crate::workers::rented::Instances;
 /// Concurrent changes of one tenant on a replica.
 const CHANGES_OF_TENANT: usize = 64;
 
-/// The parts of a running replica. Clones share them. A handler takes the parts that it uses as `State<Part>`.
-#[derive(Clone, FromRef)]
-pub struct App {
-    pub(crate) config: Arc<Config>,
-    pub(crate) db: Arc<Database>,
-    pub(crate) objects: Arc<Objects>,
-    pub(crate) history: Arc<History>,
-    pub(crate) jobs: Arc<Jobs>,
-    pub(crate) large_inputs: Arc<LargeInputs>,
-    pub(crate) catalog: Arc<Catalog>,
-    pub(crate) durability: Durability,
-    pub(crate) tokens: TokenCache,
-    pub(crate) tenants: Arc<Tenants>,
-    pub(crate) token_last_used: Arc<TokenLastUsed>,
-    pub(crate) storage: Arc<Storage>,
-    pub(crate) fleets: Arc<Fleets>,
-    pub(crate) instances: Arc<Instances>,
-    pub(crate) forecasts: Arc<Forecasts>,
-    pub(crate) evictions: Arc<Evictions>,
-    pub(crate) advisor: Arc<Advisor>,
-    pub(crate) ownership: Arc<Ownership>,
-    pub(crate) costs: Arc<Costs>,
-    pub(crate) job_watchers: Arc<JobWatchers>,
-    pub(crate) models: Arc<Models>,
-    pub(crate) lease_polls: LeasePolls,
-    pub(crate) capacity: Capacity,
-    pub(crate) live: Arc<Live>,
+/// A running replica. Clones share its parts: axum clones its state several times for each request. A handler takes
+/// the parts that it uses as `State<Part>`.
+#[derive(Clone)]
+pub struct App(Arc<Parts>);
+
+impl Deref for App {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+/// Defines the parts, each of which can be taken from the state.
+macro_rules! parts {
+    ($($(#[$doc:meta])* $name:ident: $part:ty,)*) => {
+        /// The parts of a running replica.
+        pub struct Parts {
+            $($(#[$doc])* pub(crate) $name: $part,)*
+        }
+
+        $(impl FromRef<App> for $part {
+            fn from_ref(app: &App) -> Self {
+                app.$name.clone()
+            }
+        })*
+    };
+}
+
+parts! {
+    config: Arc<Config>,
+    db: Arc<Database>,
+    objects: Arc<Objects>,
+    history: Arc<History>,
+    jobs: Arc<Jobs>,
+    large_inputs: Arc<LargeInputs>,
+    catalog: Arc<Catalog>,
+    durability: Durability,
+    tokens: TokenCache,
+    tenants: Arc<Tenants>,
+    token_last_used: Arc<TokenLastUsed>,
+    storage: Arc<Storage>,
+    fleets: Arc<Fleets>,
+    instances: Arc<Instances>,
+    forecasts: Arc<Forecasts>,
+    evictions: Arc<Evictions>,
+    advisor: Arc<Advisor>,
+    ownership: Arc<Ownership>,
+    costs: Arc<Costs>,
+    job_watchers: Arc<JobWatchers>,
+    models: Arc<Models>,
+    lease_polls: LeasePolls,
+    capacity: Capacity,
+    live: Arc<Live>,
     /// The metrics of the installation that this process serves.
-    pub(crate) exposition: Metrics,
-    pub(crate) wakeups: Arc<Wakeups>,
+    exposition: Metrics,
+    wakeups: Arc<Wakeups>,
     /// Name of this replica, unique to this process.
-    pub(crate) replica: Arc<str>,
-    pub(crate) wait_permits: Arc<WaitPermits>,
-    pub(crate) turns: Arc<Turns>,
-    pub(crate) uploads: Arc<Uploads>,
-    pub(crate) relays: Arc<Relays>,
+    replica: Arc<str>,
+    wait_permits: Arc<WaitPermits>,
+    turns: Arc<Turns>,
+    uploads: Arc<Uploads>,
+    relays: Arc<Relays>,
     /// The tenants' shares of concurrent changes.
-    pub(crate) change_shares: Shares,
+    change_shares: Shares,
     /// The supervisor of the background duties.
-    pub(crate) supervisor: Supervisor,
-    pub(crate) readiness: Arc<Readiness>,
-    pub(crate) shutdown: CancellationToken,
+    supervisor: Supervisor,
+    readiness: Arc<Readiness>,
+    shutdown: CancellationToken,
 }
 
 impl App {
@@ -107,7 +135,7 @@ impl App {
         let fleets = Fleets::new(db.clone(), catalog.clone(), lease_polls.clone(), config.extend_every_ms);
         let fleets = Arc::new(fleets);
         let advisor = Arc::new(Advisor::new(db.clone(), catalog.clone(), fleets.clone()));
-        Self {
+        Self(Arc::new(Parts {
             jobs: Arc::new(Jobs::new(db.clone(), history.clone())),
             large_inputs: Arc::new(LargeInputs::new(db.clone(), objects.clone(), storage.clone())),
             durability,
@@ -143,6 +171,6 @@ impl App {
             exposition,
             supervisor,
             shutdown,
-        }
+        }))
     }
 }
