@@ -11,6 +11,7 @@ pub(crate) mod expiry;
 mod file_routes;
 pub(crate) mod files;
 mod handled;
+mod image_edit_routes;
 mod images;
 mod job;
 pub(crate) mod lines;
@@ -49,6 +50,7 @@ pub(crate) fn router(app: &App) -> Router<App> {
         .route("/openai/v1/responses", call(Call::Responses))
         .route("/openai/v1/embeddings", call(Call::Embeddings))
         .route("/openai/v1/images/generations", call(Call::Images))
+        .route("/openai/v1/images/edits", post(image_edit_routes::answer))
         .route("/openai/v1/files", post(upload_routes::upload).get(file_routes::list))
         .route("/openai/v1/files/{id}", file)
         .route("/openai/v1/files/{id}/content", get(file_routes::content))

@@ -38,12 +38,12 @@ pub(crate) fn engine(dir: &Path, name: &str, options: &str, arguments: &str) -> 
     folder.to_string_lossy().into_owned()
 }
 
-/// A stack with two slots and the endpoints that the clients call: `chat`, `vectors` and `embed`.
+/// A stack with two slots and the endpoints that the clients call: `chat`, `vectors`, `embed` and `draw`.
 fn stack_with_engines() -> (Stack, TempDir) {
     let (stack, dir) = api::stack(&["--slots", "2"]);
     let chat = engine(dir.path(), "chat", "max_attempts = 1\nopenai = \"chat\"\nopenai_models = [\"gpt-4o-mini\"]", "");
     let vectors = engine(dir.path(), "vectors", "max_attempts = 1\nopenai = \"embeddings\"", ", \"embeddings\"");
-    for folder in [chat, vectors, api::handler("../engine/embed.py")] {
+    for folder in [chat, vectors, api::handler("../engine/embed.py"), api::handler("../engine/draw.py")] {
         let _ = stack.stoke_ok(&["deploy", &folder]);
     }
     (stack, dir)

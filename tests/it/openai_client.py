@@ -3,6 +3,7 @@
 It reads OPENAI_BASE_URL and OPENAI_API_KEY by itself. STOKE_URL is for what OpenAI's API does not show.
 """
 
+import base64
 import contextlib
 import json
 import os
@@ -53,7 +54,7 @@ def check_engine_stops() -> None:
 
 def models() -> None:
     listed = {model.id: model for model in client.models.list()}
-    assert set(listed) == {"chat", "gpt-4o-mini", "embed", "text-embedding-3-small", "vectors"}, listed
+    assert set(listed) == {"chat", "gpt-4o-mini", "embed", "text-embedding-3-small", "vectors", "draw"}, listed
     assert listed["chat"].object == "model" and listed["chat"].created > 1_700_000_000
     assert client.models.retrieve("chat@1").id == "chat@1"
 
@@ -107,6 +108,17 @@ def embeddings() -> None:
     assert answer.data[0].embedding == [1.0, 0.097], answer
     answer = client.embeddings.create(model="vectors", input=["a", "bc"])
     assert [len(item.embedding) for item in answer.data] == [64, 64] and answer.usage.prompt_tokens > 0, answer
+
+
+def images() -> None:
+    drawn = client.images.generate(model="draw", prompt="a cat", n=2)
+    assert [base64.b64decode(image.b64_json) for image in drawn.data] == [b"a cat"] * 2, drawn
+    one, two, mask = ("one.png", b"one"), ("two.png", b"two", "image/png"), ("mask.png", b"mask")
+    edited = client.images.edit(model="draw", image=one, prompt="a hat")
+    assert base64.b64decode(edited.data[0].b64_json) == b"one+a hat", edited
+    edited = client.images.edit(model="draw", image=[one, two], mask=mask, prompt="7", response_format="url")
+    with urllib.request.urlopen(edited.data[0].url, timeout=30) as response:
+        assert response.read() == b"one+two+mask+7"
 
 
 def errors() -> None:
@@ -261,7 +273,20 @@ def files() -> None:
         raise AssertionError("a deleted file was found")
 
 
-CHECKS = (models, chat, chat_streamed, completions, responses, embeddings, errors, kept_full, hang_ups, batches, files)
+CHECKS = (
+    models,
+    chat,
+    chat_streamed,
+    completions,
+    responses,
+    embeddings,
+    images,
+    errors,
+    kept_full,
+    hang_ups,
+    batches,
+    files,
+)
 for check in CHECKS:
     check()
     print(check.__name__, "ok", flush=True)

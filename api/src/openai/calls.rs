@@ -25,13 +25,28 @@ pub(super) async fn answer(
     headers: HeaderMap,
     Json(body): Json<Box<RawValue>>,
 ) -> Result<Response, Error> {
-    let body = body.get();
-    let head = Head::read(body)?;
-    let (model_text, name) = head.model()?;
-    let is_streamed = head.streams();
-    if is_streamed && !call.streams() {
+    run(call, app, caller, &headers, body.get()).await
+}
+
+/// Whether the client wants a stream.
+pub(super) fn is_streamed(call: Call, head: &Head<'_>) -> Result<bool, Error> {
+    if head.streams() && !call.streams() {
         return Err(Error::invalid("stream", "this call does not stream; leave stream out"));
     }
+    Ok(head.streams())
+}
+
+/// As [`answer`], for a body that has been read.
+pub(super) async fn run(
+    call: Call,
+    app: App,
+    caller: Caller<JobsSubmit>,
+    headers: &HeaderMap,
+    body: &str,
+) -> Result<Response, Error> {
+    let head = Head::read(body)?;
+    let (model_text, name) = head.model()?;
+    let is_streamed = is_streamed(call, &head)?;
     let model = resolve(&app, &caller.tenant, &name).await?;
     let spec = &model.target.deployed.version.spec;
     let form = form_of(spec, call, &name)?;
@@ -41,14 +56,14 @@ pub(super) async fn answer(
         Some(body) => handled.input(form, call, body, Head::read(body)?.model()?.0, model.sent()),
         None => handled.input(form, call, body, model_text, model.sent()),
     };
-    let key = submit::idempotency_key(&headers, None)?;
+    let key = submit::idempotency_key(headers, None)?;
     let mut request = SubmitRequest::new(model.target.deployed.version.name.clone(), raw_text(input)?);
     request.version = model.version;
     request.priority = head.priority()?;
     // Bounds a job whose client and replica are both gone. With a key, the client may come back for the answer.
     let longest = if is_streamed { STREAM_MAX } else { HOLD_MAX };
     request.deadline_s = key.is_none().then_some(longest.as_secs());
-    let job = submit::prepare(&app, &model.target, &caller.tenant, request, key, &headers).await?;
+    let job = submit::prepare(&app, &model.target, &caller.tenant, request, key, headers).await?;
     let open = Open::submit(&app, caller, job).await?;
     if is_streamed {
         return stream::answer(open, Chunks { call, hides_usage: asking.is_some() }).await;

@@ -17,6 +17,9 @@ pub(crate) const KEEP_S: u64 = 30 * 24 * 3600;
 pub(super) const BATCH: &str = "batch";
 pub(super) const BATCH_OUTPUT: &str = "batch_output";
 
+/// Purpose of the images of a call, which are files until they expire. No list has them.
+pub(super) const IMAGE_EDIT: &str = "image_edit";
+
 /// Number of files of a tenant at which it must delete some before it uploads others. Files of results are not refused.
 pub(super) const FILES_MAX: usize = 10_000;
 
@@ -26,8 +29,9 @@ const PAGES_MAX: usize = 50;
 /// Files whose metadata is read concurrently.
 const GETS_AT_ONCE: usize = 16;
 
-/// Prefix of the index.
+/// Prefixes of the indexes: of the files that lists have, and of the others.
 const INDEX: &str = "openai-files/";
+const UNLISTED: &str = "openai-unlisted/";
 
 /// Reasons for which files cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -70,11 +74,12 @@ impl Entry {
 
     fn key(&self) -> String {
         let Self { tenant, id, purpose, expires_s } = self;
-        format!("{INDEX}{tenant}/{id}.{purpose}.{expires_s}")
+        let index = if purpose == IMAGE_EDIT { UNLISTED } else { INDEX };
+        format!("{index}{tenant}/{id}.{purpose}.{expires_s}")
     }
 
     fn from_key(key: &str) -> Option<Self> {
-        let (tenant, name) = key.strip_prefix(INDEX)?.split_once('/')?;
+        let (tenant, name) = key.strip_prefix(INDEX).or_else(|| key.strip_prefix(UNLISTED))?.split_once('/')?;
         let (id, rest) = name.split_once('.')?;
         let (purpose, expires_s) = rest.split_once('.')?;
         let (tenant, id, purpose) = (tenant.to_owned(), id.to_owned(), purpose.to_owned());
@@ -174,9 +179,14 @@ async fn one(objects: Objects, tenant: String, id: String, now_s: u64) -> Result
 /// Deletes the files of all tenants that have expired. Returns their number. A file that cannot be deleted does not keep
 /// the others, and the error is that of the last one.
 pub(super) async fn expire(objects: &Objects, now_s: u64) -> Result<usize, Error> {
+    let listed = expire_in(objects, INDEX, now_s).await;
+    Ok(expire_in(objects, UNLISTED, now_s).await? + listed?)
+}
+
+async fn expire_in(objects: &Objects, index: &str, now_s: u64) -> Result<usize, Error> {
     let (mut count, mut failed, mut cursor) = (0, None, None);
     loop {
-        let page = objects.list(INDEX, cursor.as_deref(), 1_000).await?;
+        let page = objects.list(index, cursor.as_deref(), 1_000).await?;
         for object in &page.objects {
             let Some(entry) = Entry::from_key(&object.key) else {
                 tracing::warn!(key = object.key, "this object is no entry of the index of files; it is never deleted");
@@ -185,8 +195,14 @@ pub(super) async fn expire(objects: &Objects, now_s: u64) -> Result<usize, Error
             if entry.expires_s > now_s {
                 continue;
             }
-            match remove(objects, &entry).await {
-                Ok(()) => count += 1,
+            // A call that was repeated has stored its images again, and they have a later entry.
+            let removed = match find(objects, &entry.tenant, &entry.id, now_s).await {
+                Ok(Some(_)) => objects.delete(&[entry.key()]).await.map(|()| 0).map_err(Error::from),
+                Ok(None) | Err(Error::Record { .. }) => remove(objects, &entry).await.map(|()| 1),
+                Err(error) => Err(error),
+            };
+            match removed {
+                Ok(removed) => count += removed,
                 Err(error) => failed = Some(error),
             }
         }
@@ -216,7 +232,10 @@ mod tests {
     fn an_entry_is_its_key() {
         let about = OpenAiFile { purpose: "fine-tune".to_owned(), bytes: 7, created_s: 1, expires_s: 1_795_240_200 };
         let entry = Entry::new("acme", &format!("file_{}", "0f".repeat(16)), &about);
-        assert_eq!(Entry::from_key(&entry.key()), Some(entry));
+        assert_eq!(Entry::from_key(&entry.key()).as_ref(), Some(&entry));
+        let unlisted = Entry { purpose: IMAGE_EDIT.to_owned(), ..entry };
+        assert!(!unlisted.key().starts_with(INDEX));
+        assert_eq!(Entry::from_key(&unlisted.key()), Some(unlisted));
         assert_eq!(Entry::from_key("openai-files/acme/file_1.batch"), None);
     }
 }

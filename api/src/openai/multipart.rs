@@ -4,7 +4,7 @@
 
 use axum::body::Body;
 use axum::http::HeaderMap;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use percent_encoding::percent_decode_str;
@@ -12,12 +12,31 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::error::Error;
 use crate::error::{Code, Problem};
+use crate::files::relays::Relay;
 use crate::server::json::BODY_IDLE;
+use crate::state::App;
 
-/// Maximum size of the headers of a part, of a part that is text, and of a boundary (RFC 2046), bytes.
+/// Bytes of a form besides its files.
+pub(super) const FORM_MAX: u64 = 256 << 10;
+
+/// Content type of a file that has none.
+pub(super) const OCTETS: &str = "application/octet-stream";
+
+/// Maximum size of the headers of a part, and of a boundary (RFC 2046), bytes.
 const HEAD_MAX: usize = 8 << 10;
-const TEXT_MAX: usize = 1 << 10;
 const BOUNDARY_MAX: usize = 70;
+
+/// Takes the permit to receive a form of a tenant.
+pub(super) fn permit(app: &App, tenant: &str) -> Result<Relay, Error> {
+    let message = "too many uploads go through this replica; repeat the request";
+    Ok(app.relays.take(tenant).ok_or_else(|| Problem::new(Code::RateLimited, message))?)
+}
+
+/// The size of a form, which a client must announce.
+pub(super) fn length(headers: &HeaderMap) -> Result<u64, Error> {
+    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    Ok(length.ok_or_else(|| Problem::field("Content-Length", "is required: the size of the form, bytes"))?)
+}
 
 /// The headers of a part that matter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,12 +87,12 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// The whole part, which is a short text.
-    pub(super) async fn text(&mut self, name: &str) -> Result<String, Error> {
+    /// The whole part, which is a text of at most `most` bytes.
+    pub(super) async fn text(&mut self, name: &str, most: usize) -> Result<String, Error> {
         let mut text = Vec::new();
         while let Some(chunk) = self.chunk().await? {
-            if text.len() + chunk.len() > TEXT_MAX {
-                return Err(Error::invalid(name, format!("{name} must have at most {TEXT_MAX} bytes")));
+            if text.len() + chunk.len() > most {
+                return Err(Error::invalid(name, format!("{name} must have at most {most} bytes")));
             }
             text.extend_from_slice(&chunk);
         }

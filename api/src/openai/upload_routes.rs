@@ -4,7 +4,7 @@ use axum::Json as JsonAnswer;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_LENGTH, EXPECT};
+use axum::http::header::EXPECT;
 use stokehold_objects::Upload;
 use stokehold_queue::now_ms;
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::error::Error;
 use super::file_routes::{FileView, PURPOSES};
 use super::files::{self, FILES_MAX, File, KEEP_S};
-use super::multipart::{Head, Parts};
+use super::multipart::{self, FORM_MAX, Head, OCTETS, Parts};
 use crate::error::{Code, Problem};
 use crate::files::stored::OpenAiFile;
 use crate::files::upload_routes::{BYTES_MAX, TOTAL};
@@ -24,16 +24,12 @@ use crate::server::json::drain;
 use crate::state::App;
 use crate::tenants::auth::{Caller, FilesWrite};
 
-/// Bytes of a form besides its file.
-const FORM_MAX: u64 = 64 << 10;
-
-/// Maximum number of parts of a form.
+/// Maximum number of parts of a form, and maximum size of those besides the file, bytes.
 const PARTS_MAX: usize = 16;
+const TEXT_MAX: usize = 1 << 10;
 
 /// Shortest lifetime of a file, seconds.
 pub(super) const KEEP_MIN_S: u64 = 3_600;
-
-const OCTETS: &str = "application/octet-stream";
 
 /// The form.
 #[derive(Default)]
@@ -78,14 +74,11 @@ async fn relay(
 ) -> Result<File, Error> {
     let tenant = &caller?.tenant;
     let most = BYTES_MAX.min(app.config.limits.file_bytes);
-    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    let length = length.ok_or_else(|| Problem::field("Content-Length", "is required: the size of the form, bytes"))?;
+    let length = multipart::length(headers)?;
     if length > most.saturating_add(FORM_MAX) {
         return Err(too_large(most));
     }
-    let _permit = app.relays.take(tenant).ok_or_else(|| {
-        Problem::new(Code::RateLimited, "too many uploads go through this replica; repeat the request")
-    })?;
+    let _permit = multipart::permit(app, tenant)?;
     let now_s = now_ms() / 1000;
     if files::entries(&app.objects, tenant, now_s).await?.len() >= FILES_MAX {
         let message = format!("there are {FILES_MAX} files already; delete some, or let them expire earlier");
@@ -135,9 +128,9 @@ async fn receive(app: &App, key: &str, mut parts: Parts<'_>, most: u64) -> Resul
         }
         let given_twice = match head.name.as_str() {
             "file" => form.file.replace(send(app, key, &head, &mut parts, most).await?).is_some(),
-            "purpose" => form.purpose.replace(parts.text("purpose").await?).is_some(),
-            "expires_after[anchor]" => form.anchor.replace(parts.text("expires_after").await?).is_some(),
-            "expires_after[seconds]" => form.seconds.replace(parts.text("expires_after").await?).is_some(),
+            "purpose" => form.purpose.replace(parts.text("purpose", TEXT_MAX).await?).is_some(),
+            "expires_after[anchor]" => form.anchor.replace(parts.text("expires_after", TEXT_MAX).await?).is_some(),
+            "expires_after[seconds]" => form.seconds.replace(parts.text("expires_after", TEXT_MAX).await?).is_some(),
             name => return Err(Error::invalid(name, format!("{name:?} is not a field of this form"))),
         };
         if given_twice {

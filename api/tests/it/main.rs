@@ -26,6 +26,7 @@ mod locks;
 mod matrix;
 mod openai;
 mod openai_batches;
+mod openai_images;
 mod openapi;
 mod outages;
 mod pipelines;

@@ -437,34 +437,6 @@ async fn a_handler_of_embeddings_gets_texts_and_returns_vectors() {
 }
 
 #[tokio::test]
-async fn a_handler_of_images_returns_files() {
-    let stack = Stack::start().await;
-    stack.deploy(handler("draw", json!({"openai": "images"}))).await;
-    let worker = Worker::join(&stack).await;
-    for format in ["b64_json", "url"] {
-        let body = json!({"model": "draw", "prompt": "a cat", "n": 1, "response_format": format});
-        let request = stack.json(stack.post("/openai/v1/images/generations", &body));
-        let (answer, ()) = tokio::join!(request, async {
-            let lease = worker.lease().await;
-            assert_eq!(lease["input"], json!({"prompt": "a cat", "n": 1}));
-            let file = json!({"name": "0.png", "size_bytes": 3, "sha256": sha256(b"png"), "content_type": "image/png"});
-            let asked = json!({"job_id": lease["job_id"], "fence": lease["fence"], "files": [file]});
-            let place = stack.json(worker.post("uploads", &asked)).await["uploads"][0].clone();
-            stack.upload(&place["url"], &place["headers"], b"png").await;
-            worker.succeed(&lease, json!([{"$file": "0.png"}])).await;
-        });
-        assert!(answer["created"].as_u64().unwrap() > 1_700_000_000, "{answer}");
-        let image = &answer["data"][0];
-        if format == "url" {
-            let bytes = stack.client.get(image["url"].as_str().unwrap()).send().await.unwrap().bytes().await.unwrap();
-            assert_eq!(&bytes[..], b"png");
-        } else {
-            assert_eq!(image, &json!({"b64_json": "cG5n"}));
-        }
-    }
-}
-
-#[tokio::test]
 async fn options_without_an_effect_are_refused_at_the_deploy() {
     let stack = Stack::start().await;
     stack.deploy_echo().await;

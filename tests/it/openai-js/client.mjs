@@ -2,7 +2,7 @@
 //
 // It reads OPENAI_BASE_URL and OPENAI_API_KEY by itself. STOKE_URL is for what OpenAI's API does not show.
 import assert from "node:assert/strict";
-import OpenAI from "openai";
+import OpenAI, { toFile } from "openai";
 
 const client = new OpenAI({ maxRetries: 0 });
 const HI = [{ role: "user", content: "hi" }];
@@ -22,7 +22,7 @@ const chatJobs = async () => (await stokehold("/v1/jobs?endpoint=chat&limit=100"
 async function models() {
   const listed = [];
   for await (const model of client.models.list()) listed.push(model.id);
-  assert.deepEqual(listed.sort(), ["chat", "embed", "gpt-4o-mini", "text-embedding-3-small", "vectors"]);
+  assert.deepEqual(listed.sort(), ["chat", "draw", "embed", "gpt-4o-mini", "text-embedding-3-small", "vectors"]);
   assert.equal((await client.models.retrieve("chat@1")).id, "chat@1");
 }
 
@@ -69,6 +69,40 @@ async function embeddings() {
   assert.deepEqual(rounded, [[1, 0.097], [2, 0.197]]);
 }
 
+async function images() {
+  const text = (image) => Buffer.from(image.b64_json, "base64").toString();
+  const drawn = await client.images.generate({ model: "draw", prompt: "a cat", n: 2 });
+  assert.deepEqual(drawn.data.map(text), ["a cat", "a cat"]);
+  const file = (content) => toFile(Buffer.from(content), `${content}.png`, { type: "image/png" });
+  const image = [await file("one"), await file("two")];
+  const edited = await client.images.edit({ model: "draw", prompt: "a hat", image, mask: await file("mask") });
+  assert.deepEqual(edited.data.map(text), ["one+two+mask+a hat"]);
+}
+
+async function batches() {
+  const body = { ...chat, max_tokens: 5 };
+  const line = (custom_id) => JSON.stringify({ custom_id, method: "POST", url: "/v1/chat/completions", body });
+  const lines = Buffer.from(`${line("a")}\n${line("b")}\n`);
+  const file = await client.files.create({ file: await toFile(lines, "lines.jsonl"), purpose: "batch" });
+  assert.deepEqual([file.filename, file.bytes, file.purpose], ["lines.jsonl", lines.length, "batch"]);
+  const { id } = await client.batches.create({
+    input_file_id: file.id, endpoint: "/v1/chat/completions", completion_window: "24h", metadata: { of: "js" },
+  });
+  assert.ok((await stokehold(`/v1/batches/${id}?wait_s=60`)).ended_at);
+  const batch = await client.batches.retrieve(id);
+  assert.deepEqual([batch.status, batch.request_counts.completed, batch.metadata], ["completed", 2, { of: "js" }]);
+  const output = await (await client.files.content(batch.output_file_id)).text();
+  const answered = output.trimEnd().split("\n").map((text) => JSON.parse(text));
+  assert.deepEqual(answered.map((line) => line.custom_id).sort(), ["a", "b"]);
+  for (const { response } of answered) assert.equal(response.body.usage.completion_tokens, 5);
+  const listed = [];
+  for await (const listedBatch of client.batches.list()) listed.push(listedBatch.id);
+  assert.deepEqual(listed, [id]);
+
+  for await (const { id } of client.files.list()) assert.ok((await client.files.delete(id)).deleted);
+  await assert.rejects(client.files.retrieve(file.id), OpenAI.NotFoundError);
+}
+
 async function errors() {
   await assert.rejects(client.chat.completions.create({ ...chat, model: "nothing" }), (error) => {
     assert.ok(error instanceof OpenAI.NotFoundError);
@@ -107,7 +141,8 @@ async function abortedBeforeTheAnswer() {
   assert.equal(ended.state, "cancelled", JSON.stringify(ended));
 }
 
-for (const check of [models, chats, completions, responses, embeddings, errors, hangUps, abortedBeforeTheAnswer]) {
+for (const check of [models, chats, completions, responses, embeddings, images, batches, errors, hangUps,
+  abortedBeforeTheAnswer]) {
   await check();
   console.log(check.name, "ok");
 }

@@ -166,7 +166,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// The routes of OpenAI's API, which are in no document of ours, and their scopes.
-pub(crate) const OPENAI_ROUTES: [(&str, &str, Scope); 16] = [
+pub(crate) const OPENAI_ROUTES: [(&str, &str, Scope); 17] = [
     ("GET", "/openai/v1/models", Scope::JobsSubmit),
     ("GET", "/openai/v1/models/{*id}", Scope::JobsSubmit),
     ("POST", "/openai/v1/chat/completions", Scope::JobsSubmit),
@@ -174,6 +174,7 @@ pub(crate) const OPENAI_ROUTES: [(&str, &str, Scope); 16] = [
     ("POST", "/openai/v1/responses", Scope::JobsSubmit),
     ("POST", "/openai/v1/embeddings", Scope::JobsSubmit),
     ("POST", "/openai/v1/images/generations", Scope::JobsSubmit),
+    ("POST", "/openai/v1/images/edits", Scope::JobsSubmit),
     ("POST", "/openai/v1/files", Scope::FilesWrite),
     ("GET", "/openai/v1/files", Scope::FilesRead),
     ("GET", "/openai/v1/files/{id}", Scope::FilesRead),
