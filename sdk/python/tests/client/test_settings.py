@@ -17,15 +17,15 @@ PUBLIC = """
     ApiError AsyncBatch AsyncClient AsyncFileRef AsyncJob AsyncPipeline AsyncSchedule Attempt AttemptState
     BadRequest Batch BatchCounts BatchEstimate BatchOptions BatchRecord BatchState BudgetUsage Cancelled Client
     Conflict ConnectionFailed Delivery DeliveryTry Dependee DependencyFailed DeployError DeployOptions DoneEvent
-    Endpoint EndpointLimits EndpointRequirements EndpointRetry EndpointRunner EndpointStep EndpointWeight Event Failure
-    Feedback FeedbackStats Field FieldProblem FileInfo FileRef Forbidden GapEvent InUse InvalidInput InvalidLine Job
-    JobCancelled JobCost JobError JobExpired JobFailed JobFilter JobOptions JobPoisoned JobRecord JobRejected
-    JobRetry JobState Limits LoadedModel LogEvent ModelOnGpu NotFound NotRetryable NothingToRetry OutOfGpuMemory
-    OutputEvent PartlySubmitted Pipeline Priority Progress ProgressEvent QuotaExceeded RateLimited Rating Reference
-    Reject Retried Retry Schedule ScheduleOptions ScheduleRecord ServerError StateEvent Step StepRun StokeholdError
-    TenantLimits TimedOut Timing TokenUsage Unauthorized Unavailable Usage WaitTimeout Waiting WaitingReason WebhookEvent
-    WebhookSecret WebhookVerificationError Worker WorkerGpu WorkerHost allow current_job endpoint progress reject
-    rewrite verify_webhook
+    Endpoint EndpointLimits EndpointRequirements EndpointRetry EndpointRunner EndpointStep EndpointWeight Event
+    Failure Feedback FeedbackStats Field FieldProblem FileInfo FileRef Forbidden GapEvent InUse InvalidInput
+    InvalidLine Job JobCancelled JobCost JobError JobExpired JobFailed JobFilter JobOptions JobPoisoned JobRecord
+    JobRejected JobRetry JobState Limits LoadedModel LogEvent ModelOnGpu NotFound NotRetryable NothingToRetry
+    OutOfGpuMemory OutputEvent PartlySubmitted Pipeline Priority Progress ProgressEvent QuotaExceeded RateLimited
+    Rating Reference Reject Retried Retry Schedule ScheduleOptions ScheduleRecord ServerError StateEvent Step
+    StepRun StokeholdError TenantLimits TimedOut Timing TokenUsage Unauthorized Unavailable Usage WaitTimeout
+    Waiting WaitingReason WebhookEvent WebhookSecret WebhookVerificationError Worker WorkerGpu WorkerHost allow
+    current_job endpoint progress reject rewrite verify_webhook
 """
 
 
