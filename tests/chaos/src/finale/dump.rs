@@ -15,7 +15,7 @@ const PAGE: usize = 500;
 
 /// Keys below the shard's root that are kept by design after a job's end: records, their list entries, data that waits
 /// for history and webhooks, counters that only grow, and counts of a day or an hour.
-const KEPT: [&str; 33] = [
+const KEPT: [&str; 34] = [
     ":tenants",
     ":j:",
     ":i:",
@@ -27,6 +27,7 @@ const KEPT: [&str; 33] = [
     ":flow",
     ":spent:",
     ":timings:",
+    ":timeouts_since",
     ":unmet",
     ":turn",
     ":limits",
