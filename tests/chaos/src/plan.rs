@@ -189,8 +189,8 @@ pub struct Plan {
     pub before: Option<PathBuf>,
 }
 
-/// On a machine with other load, or a slow one: replies also wait for the processor, which breaks no promise.
-pub const IN_TIME_ANYWHERE: u32 = 75;
+/// On a machine with other load: replies also wait for the processor, which breaks no promise.
+pub const IN_TIME_ANYWHERE: u32 = 90;
 
 /// On an otherwise idle machine: all replies except those hit hardest by a fault.
 pub const IN_TIME_QUIET: u32 = 99;
