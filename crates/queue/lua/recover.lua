@@ -5,8 +5,8 @@
 -- At its end, a sweep compares `:open`, `:running`, `:ready` and `:bytes` with its own counts. It corrects a counter
 -- that two sweeps in a row found wrong by the same amount, because the previous release does not update the counts of a
 -- sweep. A healthy queue needs no repair: every script leaves it consistent.
--- It also applies the default queue timeout, because each sweep reads every job: a list of those jobs by their time
--- would take more memory than some of the jobs themselves.
+-- It also applies the default queue timeout: it reads every job anyway, and a list of all jobs by the time at which they
+-- expire would take a third of the memory of a waiting job.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 max | 3 lease_ms | 4 retention_ms | 5 default queue timeout, ms |
 --       6 tenant ("" = start a sweep) | 7 entry of its index to continue after ("" = from the first)

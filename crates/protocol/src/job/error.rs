@@ -92,7 +92,7 @@ pub enum ErrorCode {
     Poison,
     /// A dependency or a step of the job did not succeed.
     DependencyFailed,
-    /// The job did not start by `start_by_ms`.
+    /// The job did not start within its queue timeout.
     QueueTimeout,
     /// The job did not end by `deadline_ms`.
     Deadline,

@@ -72,7 +72,8 @@ pub struct JobSpec {
     /// Uploaded files that the input names, by file id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
-    /// Latest start of the job, Unix milliseconds.
+    /// Latest start of the job, Unix milliseconds. Absent: a job without a deadline starts within
+    /// [`QUEUE_TIMEOUT_DEFAULT_S`] of its submit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_by_ms: Option<u64>,
     /// Latest end of the job, Unix milliseconds.
