@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections import Counter
 
 from source import ROOT
 
-UNIFIED = ["--features", "stokehold-cli/unified"]
-CALLS = {
-    "make stoke": ["-p", "stokehold-cli", "-p", "stokehold-runner-wire"],
-    "make chaos": ["-p", "stokehold-cli", "-p", "stokehold-chaos"],
-}
-"""The packages that the Makefile builds without tests, by the target that does."""
+UNIFIED = "--features stokehold-cli/unified"
+BUILD = re.compile(r"^(BUILD_\w+) = cargo build --locked (.*) \$\(UNIFIED\)$", re.M)
+"""A call of Cargo in the Makefile that builds packages without their tests."""
 
 
-def _dependencies(packages: list[str], edges: str) -> set[str]:
-    """The dependencies of a call of Cargo, each with its features."""
-    command = [
-        "cargo",
-        "tree",
-        "--locked",
-        *packages,
-        *UNIFIED,
-        "--edges",
-        edges,
-        "--format",
-        "{p} {f}",
-        "--prefix",
-        "none",
-    ]
-    lines = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
-    return {line.removesuffix(" (*)").strip() for line in lines}
+def _dependencies(packages: str, edges: str) -> set[str]:
+    """The dependencies of packages, each with its features."""
+    command = f"cargo tree --locked {packages} {UNIFIED} --edges {edges} --prefix none --format".split()
+    tree = subprocess.run([*command, "{p} {f}"], cwd=ROOT, check=True, capture_output=True, text=True)
+    return {line.removesuffix(" (*)").strip() for line in tree.stdout.splitlines()}
 
 
 def findings() -> Counter:
     """Dependencies that a call builds again: `unified` in cli/Cargo.toml lacks a feature that tests turn on."""
-    shared = _dependencies(["--workspace"], "all")
-    found: Counter = Counter()
-    for target, packages in CALLS.items():
-        for dependency in _dependencies(packages, "normal,build") - shared:
-            found[f"{target}: {dependency}"] += 1
-    return found
+    calls = BUILD.findall((ROOT / "Makefile").read_text())
+    if not calls:
+        raise ValueError("no call of `cargo build` with $(UNIFIED) was found in the Makefile")
+    shared = _dependencies("--workspace", "all")
+    return Counter(
+        f"{name}: {dependency}"
+        for name, packages in calls
+        for dependency in _dependencies(packages, "normal,build") - shared
+    )
