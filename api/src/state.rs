@@ -45,12 +45,12 @@ const CHANGES_OF_TENANT: usize = 64;
 /// A running replica. Clones share its parts: axum clones its state several times for each request. A handler takes
 /// the parts that it uses as `State<Part>`.
 #[derive(Clone)]
-pub struct App(Arc<Parts>);
+pub struct App(Arc<AppParts>);
 
 impl Deref for App {
-    type Target = Parts;
+    type Target = AppParts;
 
-    fn deref(&self) -> &Parts {
+    fn deref(&self) -> &AppParts {
         &self.0
     }
 }
@@ -59,7 +59,7 @@ impl Deref for App {
 macro_rules! parts {
     ($($(#[$doc:meta])* $name:ident: $part:ty,)*) => {
         /// The parts of a running replica.
-        pub struct Parts {
+        pub struct AppParts {
             $($(#[$doc])* pub(crate) $name: $part,)*
         }
 
@@ -135,7 +135,7 @@ impl App {
         let fleets = Fleets::new(db.clone(), catalog.clone(), lease_polls.clone(), config.extend_every_ms);
         let fleets = Arc::new(fleets);
         let advisor = Arc::new(Advisor::new(db.clone(), catalog.clone(), fleets.clone()));
-        Self(Arc::new(Parts {
+        Self(Arc::new(AppParts {
             jobs: Arc::new(Jobs::new(db.clone(), history.clone())),
             large_inputs: Arc::new(LargeInputs::new(db.clone(), objects.clone(), storage.clone())),
             durability,

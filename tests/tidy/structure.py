@@ -50,7 +50,7 @@ OLD_NAMES = {
 PUBLIC = re.compile(r"\bpub(?:\([^)]*\))?\s+(?:struct|enum|trait|type)\s+(\w+)")
 # `App` is only a list of parts: its methods belong to the parts.
 APP = Path("api/src/state.rs")
-APP_IMPL = re.compile(r"^impl\b(?:<[^>]*>)?\s+(?:(?P<of>[\w:]+)(?:<[^{]*>)?\s+for\s+)?App\b", re.MULTILINE)
+APP_IMPL = re.compile(r"^impl\b(?:<[^>]*>)?\s+(?:(?P<of>[\w:]+)(?:<[^{]*>)?\s+for\s+)?App(?:Parts)?\b", re.MULTILINE)
 # `Problem` is an error of HTTP. Modules of these names or below these folders answer requests; the others return
 # errors of their own, which api/src/problems.rs turns into a `Problem`.
 PROBLEM_FOLDERS = ("server", "workers/gateway", "fuzzing")
