@@ -4,7 +4,6 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::http::header::EXPECT;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use serde_json::{Map, Value, json};
@@ -29,7 +28,6 @@ use crate::files::{NAME_MAX, is_name};
 use crate::jobs::inputs::file_key;
 use crate::jobs::submit;
 use crate::names;
-use crate::server::json::drain;
 use crate::state::App;
 use crate::tenants::auth::{Caller, JobsSubmit};
 
@@ -86,10 +84,7 @@ pub(super) async fn answer(
 ) -> Result<Response, Error> {
     let mut is_asked_for = false;
     let received = receive(&app, caller, &headers, &mut body, &mut is_asked_for).await;
-    // As for an upload, a client that is still sending reads the response only after it has sent the body.
-    if received.is_err() && (is_asked_for || !headers.contains_key(EXPECT)) {
-        drain(body).await;
-    }
+    multipart::finish(body, &headers, is_asked_for).await;
     // The permit bounds the memory that images take, until they are stored.
     let (caller, form, permit) = received?;
     let request = store(&app, &caller.tenant, &headers, form).await?;

@@ -4,7 +4,7 @@
 
 use axum::body::Body;
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use percent_encoding::percent_decode_str;
@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::error::Error;
 use crate::error::{Code, Problem};
 use crate::files::relays::Relay;
-use crate::server::json::BODY_IDLE;
+use crate::server::json::{BODY_IDLE, drain};
 use crate::state::App;
 
 /// Bytes of a form besides its files.
@@ -36,6 +36,14 @@ pub(super) fn permit(app: &App, tenant: &str) -> Result<Relay, Error> {
 pub(super) fn length(headers: &HeaderMap) -> Result<u64, Error> {
     let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     Ok(length.ok_or_else(|| Problem::field("Content-Length", "is required: the size of the form, bytes"))?)
+}
+
+/// Reads what is left of a form, also of one that was refused: a client that is sending the body may read the response
+/// only after it. One that waits for `100 Continue` and was not asked for the body sends none, and reading it would ask.
+pub(super) async fn finish(body: Body, headers: &HeaderMap, is_asked_for: bool) {
+    if is_asked_for || !headers.contains_key(EXPECT) {
+        drain(body).await;
+    }
 }
 
 /// The headers of a part that matter.

@@ -4,7 +4,6 @@ use axum::Json as JsonAnswer;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::http::header::EXPECT;
 use stokehold_objects::Upload;
 use stokehold_queue::now_ms;
 use tokio::time::Instant;
@@ -20,7 +19,6 @@ use crate::files::upload_routes::{BYTES_MAX, TOTAL};
 use crate::files::{NAME_MAX, is_name};
 use crate::jobs::inputs::file_key;
 use crate::names;
-use crate::server::json::drain;
 use crate::state::App;
 use crate::tenants::auth::{Caller, FilesWrite};
 
@@ -57,11 +55,7 @@ pub(super) async fn upload(
 ) -> Result<JsonAnswer<FileView>, Error> {
     let mut is_asked_for = false;
     let outcome = relay(&app, caller, &headers, &mut body, &mut is_asked_for).await;
-    // A client that is sending the body may read the response only after it. One that waits for `100 Continue` sends
-    // none: reading the body would ask for it.
-    if is_asked_for || !headers.contains_key(EXPECT) {
-        drain(body).await;
-    }
+    multipart::finish(body, &headers, is_asked_for).await;
     outcome.map(|file| JsonAnswer(FileView::new(&file)))
 }
 
