@@ -263,7 +263,7 @@ pub(crate) async fn store(app: &App, new: NewBatch) -> Result<(bool, Batch), Pro
         Created::New => (true, &new.id),
         Created::Repeat(id) => (false, id),
     };
-    let batch = app.db.ask("read a batch", batches.get(id)).await?;
+    let batch = app.db.ask_again("read a batch", || batches.get(id)).await?;
     let batch =
         batch.ok_or_else(|| Problem::new(Code::NotFound, "this key's batch is no longer stored; use a new key"))?;
     Ok((is_new, batch))

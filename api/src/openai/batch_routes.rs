@@ -92,7 +92,7 @@ pub(super) async fn create(
     let hash = hash(&request, if key.is_none() { &caller.token.id } else { "" });
     let spec = checked(&app, &caller.tenant, request).await?;
     // It would validate the lines as native ones.
-    if app.db.ask("check for older replicas", app.db.queue.has_older_replicas()).await? {
+    if app.db.ask_again("check for older replicas", || app.db.queue.has_older_replicas()).await? {
         let message = "replicas of the previous release are still running; repeat the request when they have stopped";
         return Err(Problem::new(Code::Unavailable, message).into());
     }
