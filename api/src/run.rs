@@ -34,8 +34,8 @@ use crate::redis_watch::Watch;
 use crate::schedules::Scheduler;
 use crate::server::observe;
 use crate::server::observe::REQUEST_ID;
-use crate::server::serve;
-use crate::server::serve::Bounds;
+use crate::server::serve::{Bounds, Server};
+use crate::server::starting;
 use crate::signals::Signals;
 use crate::state::App;
 use crate::tenants::{audit, token_last_used, turns};
@@ -90,14 +90,17 @@ pub async fn run_supervised(
     // The form of the name differs from the previous release's: `event.lua` recognises the replicas of that release by
     // their names, because they read outputs elsewhere.
     let replica = format!("replica_{}", nonce());
-    let (queue, fitness, heard) = queue(&config, &replica).await?;
-    let objects = objects(&config).await?;
-    let bounds = Bounds::of(descriptors::room_for(config.limits.connections));
+    let address = listener.local_addr().context("failed to read the listener's address")?;
+    let server = Server::new(listener, Bounds::of(descriptors::room_for(config.limits.connections)));
+    let reach = async { anyhow::Ok((queue(&config, &replica).await?, objects(&config).await?)) };
+    let patience = Duration::from_millis(config.limits.queue_timeout_ms);
+    let start = Box::pin(server.until(reach, patience, with_layers(starting::router())));
+    let Some(reached) = shutdown.run_until_cancelled(start).await else { return Ok(()) };
+    let ((queue, fitness, heard), objects) = reached?;
     let app = App::new(config, replica, queue, objects, fitness.durability, (exposition, supervisor), shutdown.clone());
     let duties = duties(&app, heard, &shutdown)?;
-    let address = listener.local_addr().context("failed to read the listener's address")?;
     tracing::info!(%address, durability = fitness.durability.as_str(), replicas = fitness.replicas_to_wait, "the API is listening");
-    serve::serve(listener, self::app(app), bounds, shutdown).await;
+    server.serve(self::app(app), shutdown).await;
     let _ended = duties.join_all().await;
     Ok(())
 }
@@ -153,7 +156,7 @@ fn backoff() -> Backoff {
 
 /// Router with every route, around a running replica. Needs no socket.
 pub fn app(app: App) -> Router {
-    Router::new()
+    let router = Router::new()
         .merge(routes::router().route_layer(axum::middleware::from_fn_with_state(app.clone(), audit::record)))
         .merge(openai::router(&app))
         .merge(gateway::router())
@@ -161,11 +164,17 @@ pub fn app(app: App) -> Router {
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(axum::middleware::from_fn(turns::count))
+        .with_state(app);
+    with_layers(router)
+}
+
+/// The layers that need no running replica.
+fn with_layers(router: Router) -> Router {
+    router
         .layer(CatchPanicLayer::custom(error::panicked))
         .layer(axum::middleware::from_fn(openai::in_its_shape))
         .layer(cors())
         .layer(axum::middleware::from_fn(observe::observe))
-        .with_state(app)
 }
 
 /// CORS policy: pages of any origin may call, because a browser never sends a bearer token by itself, unlike a cookie.

@@ -10,4 +10,5 @@ pub(crate) mod rate_limit;
 pub(crate) mod readiness;
 pub(crate) mod responses;
 pub(crate) mod serve;
+pub(crate) mod starting;
 pub(crate) mod wait_permits;

@@ -72,6 +72,11 @@ pub(crate) struct Ready {
     failing: Vec<&'static str>,
 }
 
+impl Ready {
+    /// A replica that has not reached Redis and the object store yet.
+    pub(crate) const STARTING: Self = Self { ready: false, redis: false, s3: false, failing: Vec::new() };
+}
+
 /// Check liveness
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()),
     responses((status = 200, description = "The process is alive.", body = Health)))]

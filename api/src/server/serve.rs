@@ -4,6 +4,7 @@
 mod bodies;
 pub(crate) mod connection_limit;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,40 +79,79 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, which most likely means that file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepts connections until `shutdown`, then waits for open ones to end.
-pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds, shutdown: CancellationToken) {
-    let (permits, open) = (ConnectionLimit::new(bounds.connections), TaskTracker::new());
-    loop {
-        // One connection more than there are permits is accepted, because a connection is closed only once another one
-        // needs its permit. The rest stays in the kernel's backlog.
-        let accepted = async {
-            let (stream, _) = listener.accept().await?;
-            Ok::<_, std::io::Error>((stream, permits.take().await))
+/// The time for which a client may still send a request on a connection that it opened before the replica had started.
+const STARTING_ENDS: Duration = Duration::from_secs(1);
+
+/// Accepts the connections of a replica.
+pub(crate) struct Server {
+    listener: TcpListener,
+    bounds: Bounds,
+    permits: Arc<ConnectionLimit>,
+    open: TaskTracker,
+}
+
+impl Server {
+    pub(crate) fn new(listener: TcpListener, bounds: Bounds) -> Self {
+        Self { listener, bounds, permits: ConnectionLimit::new(bounds.connections), open: TaskTracker::new() }
+    }
+
+    /// Runs the steps of a start. While they take no longer than `patience`, connections wait in the kernel's backlog
+    /// for the replica. After that, `starting` answers, because a client must not wait for as long as Redis is away.
+    pub(crate) async fn until<T>(&self, start: impl Future<Output = T>, patience: Duration, starting: Router) -> T {
+        tokio::pin!(start);
+        if let Ok(started) = timeout(patience, &mut start).await {
+            return started;
+        }
+        let ends = CancellationToken::new();
+        let started = tokio::select! {
+            started = start => started,
+            never = self.accept(starting, &ends) => match never {},
         };
-        let accepted = tokio::select! {
-            accepted = accepted => accepted,
-            () = shutdown.cancelled() => break,
-        };
-        match accepted {
-            Ok((stream, permit)) => {
-                let (router, shutdown) = (router.clone(), shutdown.clone());
-                open.spawn(async move {
-                    metrics::connection_opened();
-                    connection(stream, router, &permit, bounds, shutdown).await;
-                    metrics::connection_closed();
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                // Closing a connection frees the scarce resource, most likely file descriptors.
-                permits.make_room();
-                sleep(ACCEPT_PAUSE).await;
-            }
+        tokio::spawn(async move {
+            sleep(STARTING_ENDS).await;
+            ends.cancel();
+        });
+        started
+    }
+
+    /// Accepts connections until `shutdown`, then waits for open ones to end.
+    pub(crate) async fn serve(self, router: Router, shutdown: CancellationToken) {
+        tokio::select! {
+            never = self.accept(router, &shutdown) => match never {},
+            () = shutdown.cancelled() => {}
+        }
+        self.open.close();
+        if timeout(GRACE, self.open.wait()).await.is_err() {
+            tracing::warn!(connections = self.open.len(), "some connections did not end in time and are being closed");
         }
     }
-    open.close();
-    if timeout(GRACE, open.wait()).await.is_err() {
-        tracing::warn!(connections = open.len(), "some connections did not end in time and are being closed");
+
+    /// Accepts connections, which end after `ends`.
+    async fn accept(&self, router: Router, ends: &CancellationToken) -> Infallible {
+        loop {
+            // One connection more than there are permits is accepted, because a connection is closed only once another
+            // one needs its permit. The rest stays in the kernel's backlog.
+            let accepted = async {
+                let (stream, _) = self.listener.accept().await?;
+                Ok::<_, std::io::Error>((stream, self.permits.take().await))
+            };
+            match accepted.await {
+                Ok((stream, permit)) => {
+                    let (router, bounds, ends) = (router.clone(), self.bounds, ends.clone());
+                    self.open.spawn(async move {
+                        metrics::connection_opened();
+                        connection(stream, router, &permit, bounds, ends).await;
+                        metrics::connection_closed();
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    // Closing a connection frees the scarce resource, most likely file descriptors.
+                    self.permits.make_room();
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
     }
 }
 
@@ -230,7 +270,7 @@ mod tests {
     const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
     const CONNECTIONS: usize = 8;
 
-    struct Server {
+    struct Running {
         address: SocketAddr,
         /// One permit for each request that is held open, or whose response never ends.
         held: Arc<Semaphore>,
@@ -250,7 +290,7 @@ mod tests {
 
     /// Starts an API with four kinds of routes: an immediate answer, a held answer, one that reads a body, and an
     /// endless response.
-    async fn start(bounds: Bounds) -> Server {
+    async fn start(bounds: Bounds) -> Running {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let held = Arc::new(Semaphore::new(0));
@@ -275,8 +315,8 @@ mod tests {
             .route("/body", post(|body: Bytes| async move { body }))
             .route("/endless", get(endless));
         let shutdown = CancellationToken::new();
-        tokio::spawn(serve(listener, router, bounds, shutdown.clone()));
-        Server { address, held, given_up, _ends: shutdown.drop_guard() }
+        tokio::spawn(Server::new(listener, bounds).serve(router, shutdown.clone()));
+        Running { address, held, given_up, _ends: shutdown.drop_guard() }
     }
 
     fn bounds() -> Bounds {
@@ -356,5 +396,42 @@ mod tests {
         for said in [b"".as_slice(), b"GET / HTTP/1.1\r\nx-slow: ", b"PRI * HTTP/2", GET] {
             until_cut(&mut say(server.address, said).await).await;
         }
+    }
+
+    #[tokio::test]
+    async fn a_long_start_answers_for_itself_and_then_the_replica_does() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (server, started) = (Server::new(listener, bounds()), Arc::new(Semaphore::new(0)));
+        let (begun, shutdown) = (started.clone(), CancellationToken::new());
+        let ends = shutdown.clone();
+        tokio::spawn(async move {
+            let start = async { begun.acquire().await.unwrap().forget() };
+            server.until(start, Duration::from_millis(1), crate::server::starting::router()).await;
+            server.serve(Router::new().route("/", get(|| async { "served" })), ends).await;
+        });
+        let mut kept = say(address, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+        let mut said = String::new();
+        // The connection closes, although the client would keep it.
+        timeout(PATIENCE, kept.read_to_string(&mut said)).await.unwrap().unwrap();
+        assert!(said.starts_with("HTTP/1.1 503") && said.contains("retry-after: 1"), "{said}");
+        let mut idle = say(address, b"").await;
+        // It was accepted before this one.
+        assert!(heard(address).await.starts_with("HTTP/1.1 503"));
+        started.add_permits(1);
+        assert!(heard(address).await.ends_with("served"));
+        until_cut(&mut idle).await;
+        shutdown.cancel();
+    }
+
+    #[tokio::test]
+    async fn the_first_requests_wait_for_a_short_start() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let waiting = tokio::spawn(heard(address));
+        let server = Server::new(listener, bounds());
+        server.until(sleep(Duration::from_millis(50)), PATIENCE, Router::new()).await;
+        tokio::spawn(server.serve(Router::new().route("/", get(|| async { "served" })), CancellationToken::new()));
+        assert!(waiting.await.unwrap().ends_with("served"));
     }
 }

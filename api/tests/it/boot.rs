@@ -2,15 +2,18 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use serde_json::json;
 use stokehold_api::run;
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::stack::{config, object_store};
+use crate::stack::{PATIENCE, config, object_store};
 
 async fn refusal(extra: &[&str], ephemeral: bool) -> Option<String> {
     let (dir, ends) = (TempDir::new().unwrap(), CancellationToken::new());
@@ -96,4 +99,59 @@ async fn a_redis_that_goes_away_at_any_step_of_the_start_is_waited_for() {
     }
     assert_eq!(*unsaid.lock().unwrap(), Vec::<&str>::new(), "every step was broken once");
     ends.cancel();
+}
+
+/// A client of a replica that starts during an outage is refused as quickly as one of a running replica.
+#[tokio::test]
+async fn a_replica_that_starts_without_redis_refuses_and_serves_once_there_is_one() {
+    let (dir, ends) = (TempDir::new().unwrap(), CancellationToken::new());
+    let data = dir.path().join("redis");
+    std::fs::create_dir(&data).unwrap();
+    let redis = RedisServer::start(&data, &[]);
+    let mut config = config(&redis, object_store(dir.path(), ends.clone()).await);
+    config.limits.queue_timeout_ms = 1;
+    let port = redis.port();
+    drop(redis);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut serving = tokio::spawn(run(config, listener, ends.clone()));
+
+    let client = reqwest::Client::new();
+    let refused = client.post(format!("{url}/v1/jobs")).body("{}").send().await.unwrap();
+    assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"1".parse().unwrap()));
+    let problem: serde_json::Value = serde_json::from_str(&refused.text().await.unwrap()).unwrap();
+    assert_eq!(problem["code"], "unavailable", "{problem}");
+    let chat = client.post(format!("{url}/openai/v1/chat/completions")).body("{}").send().await.unwrap();
+    let chat: serde_json::Value = serde_json::from_str(&chat.text().await.unwrap()).unwrap();
+    assert_eq!(chat["error"]["code"], "unavailable", "{chat}");
+    let ready = client.get(format!("{url}/readyz")).send().await.unwrap();
+    assert_eq!(ready.status(), 503);
+    let ready: serde_json::Value = serde_json::from_str(&ready.text().await.unwrap()).unwrap();
+    assert_eq!(ready, json!({"ready": false, "redis": false, "s3": false, "failing": []}));
+
+    let _redis = RedisServer::start_on(port, &data, &[]).expect("its port is still free");
+    tokio::select! {
+        end = &mut serving => panic!("it ended: {end:?}"),
+        () = async {
+            while client.get(format!("{url}/readyz")).send().await.unwrap().status() != 200 {
+                sleep(Duration::from_millis(20)).await;
+            }
+        } => {}
+    }
+    ends.cancel();
+    serving.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_replica_that_waits_for_redis_stops_when_it_is_asked_to() {
+    let (dir, ends) = (TempDir::new().unwrap(), CancellationToken::new());
+    let data = dir.path().join("redis");
+    std::fs::create_dir(&data).unwrap();
+    let redis = RedisServer::start(&data, &[]);
+    let config = config(&redis, object_store(dir.path(), ends.clone()).await);
+    drop(redis);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let serving = tokio::spawn(run(config, listener, ends.clone()));
+    ends.cancel();
+    timeout(PATIENCE, serving).await.unwrap().unwrap().unwrap();
 }
