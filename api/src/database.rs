@@ -83,6 +83,16 @@ impl Database {
         self.ask(step, repeated).await
     }
 
+    /// Runs calls one after the other within the timeout of one: a client whose request needs several does not wait that
+    /// long for each.
+    pub(crate) async fn within<T, E: From<Error>>(
+        &self,
+        step: &'static str,
+        calls: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        timeout(self.timeout.0, calls).await.unwrap_or_else(|_| Err(late(step).into()))
+    }
+
     /// The shard of a tenant.
     pub(crate) async fn home(&self, tenant: &str) -> Result<&RedisQueue, Error> {
         self.ask("find a tenant's shard", self.queue.of(tenant)).await
@@ -102,10 +112,12 @@ impl QueueTimeout {
     ) -> Result<T, Error> {
         match timeout(self.0, question).await {
             Ok(answer) => Ok(answer?),
-            Err(_) => {
-                metrics::queue_late();
-                Err(Error::Timeout { step })
-            }
+            Err(_) => Err(late(step)),
         }
     }
+}
+
+fn late(step: &'static str) -> Error {
+    metrics::queue_late();
+    Error::Timeout { step }
 }

@@ -116,15 +116,20 @@ pub(crate) async fn admitted(app: &App, parts: &Parts) -> Result<Admitted, Probl
     if let Some(admitted) = parts.extensions.get::<Admitted>() {
         return Ok(admitted.clone());
     }
-    let token = if !parts.headers.contains_key(AUTHORIZATION) && session::is_shown(&parts.headers) {
-        session::check_asker(&parts.method, &parts.headers, &parts.uri, &app.config.public_url)?;
-        session::holder(app, &parts.headers).await.map(|(record, _)| record)?
-    } else {
-        believe(app, parts, TokenKind::Api).await.map(|(record, _)| record)?
-    };
-    app.tenants.admit(&token.tenant).await?;
+    let token = app.db.within("read a token", believed(app, parts)).await?;
     let entry = app.turns.enter(&token.tenant, parts).await?;
     Ok(Admitted { token, entry })
+}
+
+async fn believed(app: &App, parts: &Parts) -> Result<Arc<TokenRecord>, Problem> {
+    let token = if !parts.headers.contains_key(AUTHORIZATION) && session::is_shown(&parts.headers) {
+        session::check_asker(&parts.method, &parts.headers, &parts.uri, &app.config.public_url)?;
+        session::holder(app, &parts.headers).await?.0
+    } else {
+        believe(app, parts, TokenKind::Api).await?.0
+    };
+    app.tenants.admit(&token.tenant).await?;
+    Ok(token)
 }
 
 /// Returns whether a verified token is still valid, as far as known; for responses that continue.

@@ -23,6 +23,10 @@ pub(crate) struct Target {
 impl Target {
     /// Resolves the requested version, or the current one.
     pub(crate) async fn resolve(app: &App, tenant: &str, name: &str, version: Option<u32>) -> Result<Self, Error> {
+        app.db.within("read an endpoint", Self::look_up(app, tenant, name, version)).await
+    }
+
+    async fn look_up(app: &App, tenant: &str, name: &str, version: Option<u32>) -> Result<Self, Error> {
         let deployed = app.catalog.resolve(tenant, name, version).await?;
         let shard = app.db.home(tenant).await?.number();
         let spec = &deployed.version.spec;
