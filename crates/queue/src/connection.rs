@@ -63,6 +63,8 @@ enum Route {
     Shared,
     /// A connection of the pool, alone for the time of the call.
     Pool,
+    /// The shared connection, for as long as it is the one with this number.
+    Only(u64),
 }
 
 struct Shared {
@@ -115,6 +117,12 @@ impl Connection {
     /// The same primary over the pool for long calls: those with large replies, or many in a row. `long.rs` lists them.
     pub(crate) fn long(&self) -> Self {
         Self { route: Route::Pool, ..self.clone() }
+    }
+
+    /// The shared connection as it is now. Calls on it fail once it has been replaced, so that all of them reach the same
+    /// run of the same server.
+    pub(crate) fn pinned(&self) -> Self {
+        Self { route: Route::Only(self.shared.link.borrow().number), ..self.clone() }
     }
 
     /// The calls that wait for replicas.
@@ -232,6 +240,12 @@ impl Connection {
         deadline: &mut Option<Instant>,
     ) -> RedisResult<(u64, MultiplexedConnection, Option<LongCalls>)> {
         let usable = |link: &Link| Some((link.number, link.connection.clone()?, link.long.clone()));
+        if let Route::Only(number) = self.route {
+            let link = self.shared.link.borrow();
+            return usable(&link)
+                .filter(|(current, ..)| *current == number)
+                .ok_or_else(|| refused("the connection to Redis was replaced"));
+        }
         if let Some(link) = usable(&self.shared.link.borrow()) {
             return Ok(link);
         }

@@ -188,6 +188,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_pinned_connection_does_not_follow_to_another_run_of_the_server() {
+        let (connection, server, dir) = open(0).await;
+        let mut pinned = connection.pinned();
+        assert_eq!(query::<String>(pinned.clone(), &["PING"]).await, "PONG");
+        let port = server.port();
+        drop(server);
+        let _restarted = RedisServer::start_on(port, dir.path(), &[]).expect("its port is still free");
+        let mut call = redis::Cmd::new();
+        call.arg("PING");
+        assert!(call.query_async::<String>(&mut pinned).await.is_err());
+        while call.query_async::<String>(&mut connection.clone()).await.is_err() {}
+        assert!(call.query_async::<String>(&mut pinned).await.is_err(), "not on the new connection either");
+    }
+
+    #[tokio::test]
     async fn a_lost_call_is_unknown_to_its_caller_alone() {
         let (connection, server, _dir) = open(1).await;
         let shared: u64 = query(connection.clone(), &["CLIENT", "ID"]).await;

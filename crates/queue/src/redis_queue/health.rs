@@ -1,6 +1,7 @@
 //! The health of the Redis behind a queue: the boot checks, the regular inspection, and its effect on admission.
 
 use super::RedisQueue;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::limit_scope::LimitScope;
 use crate::redis_checks::{self, Durability, RedisChecks};
@@ -112,11 +113,11 @@ impl RedisQueue {
         Ok(!listening.is_empty())
     }
 
-    /// Milliseconds since this Redis started, as far as it reports.
-    pub(super) async fn uptime_ms(&self) -> Result<u64, Error> {
+    /// Milliseconds since the server of this connection started, as far as it reports.
+    pub(super) async fn uptime_ms(connection: &Connection) -> Result<u64, Error> {
         let info: String = redis::cmd("INFO")
             .arg("server")
-            .query_async(&mut self.connection.redis())
+            .query_async(&mut connection.redis())
             .await
             .map_err(Error::redis("read the uptime of Redis"))?;
         Ok(info_field(&info, "uptime_in_seconds").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) * 1000)

@@ -124,13 +124,15 @@ impl Queue for RedisQueue {
         #[cfg(not(feature = "mutants"))]
         let hasty = false;
         let lease = Duration::from_millis(self.config.lease_ms);
-        let is_new = self.pulse.changed_within(lease) || self.uptime_ms().await? < self.config.lease_ms;
+        // A Redis that restarts between the two calls must not execute the second one.
+        let connection = self.connection.pinned();
+        let is_new = self.pulse.changed_within(lease) || Self::uptime_ms(&connection).await? < self.config.lease_ms;
         if !hasty && matches!(self.config.clock, Clock::Own) && is_new {
             return Ok(Swept::default());
         }
         let retention_ms = self.config.retention_ms;
         let most = scripts::SWEEP_MAX;
-        scripts::Reap { keys: &self.keys, clock: &self.config.clock, retention_ms, most }.run(&self.connection).await
+        scripts::Reap { keys: &self.keys, clock: &self.config.clock, retention_ms, most }.run(&connection).await
     }
 
     async fn abandon(&self, worker_id: &str) -> Result<u32, Error> {
