@@ -108,13 +108,12 @@ impl Nemesis {
     /// # Errors
     /// If a part of the cluster does not come up again: that is a defect of the product as well.
     pub(crate) async fn run(mut self) -> Result<Cluster> {
-        while !self.schedule.is_empty() && Instant::now() < self.over {
+        while self.is_pending() && Instant::now() < self.over {
             self.tick().await?;
             sleep(TICK).await;
         }
         for (_, missed) in std::mem::take(&mut self.schedule) {
-            let event = Event::new("nemesis", Kind::Fail, "fault").v(json!({"kind": missed.fault.word()}));
-            self.cluster.journal.write(event.err("no target"));
+            self.missed(missed.fault, "no target");
         }
         while !(self.later.is_empty() && self.starting.is_empty()) {
             self.tick().await?;
@@ -122,6 +121,11 @@ impl Nemesis {
         }
         self.cluster.journal.write(Event::new("nemesis", Kind::Ok, "heal"));
         Ok(self.cluster)
+    }
+
+    /// Whether a fault has not landed yet. One that waits for a failpoint is scheduled again if it is not reached.
+    fn is_pending(&self) -> bool {
+        !self.schedule.is_empty() || self.later.iter().any(|(_, then)| matches!(then, Then::Watch { .. }))
     }
 
     async fn tick(&mut self) -> Result<()> {
@@ -154,6 +158,12 @@ impl Nemesis {
     /// Records that a fault landed.
     fn landed(&self, fault: Fault, runs_at_stake: u64, more: Value) {
         self.cluster.journal.write(fault_event(fault, runs_at_stake, more));
+    }
+
+    /// Records that a fault did not land.
+    fn missed(&self, fault: Fault, why: &str) {
+        let event = Event::new("nemesis", Kind::Fail, "fault").v(json!({"kind": fault.word()}));
+        self.cluster.journal.write(event.err(why));
     }
 
     async fn mend(&mut self, then: Then) -> Result<()> {
