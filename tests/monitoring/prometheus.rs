@@ -1,12 +1,12 @@
 //! A real Prometheus, for one test.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use stokehold_tests::redis_server::free_port;
 
 /// Maximum number of polls for a query: metrics are read every ten seconds, and a rate needs two samples.
 const TRIES: u32 = 400;
@@ -23,11 +23,6 @@ pub(crate) fn program(name: &str) -> PathBuf {
     let prometheus = std::env::var_os("STOKE_TEST_PROMETHEUS")
         .expect("STOKE_TEST_PROMETHEUS names no prometheus: `make monitoring` gets one");
     Path::new(&prometheus).with_file_name(name)
-}
-
-/// A port that was free just now.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Runs `promtool`, which must succeed.

@@ -7,10 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use stokehold_nvml::{FakeGpu, StandIn};
+use stokehold_tests::redis_server::free_port;
 use stokehold_tests::stack::{Stack, StackOptions};
 
 use crate::boards::{Question, questions};
-use crate::prometheus::{Prometheus, free_port, program, promtool};
+use crate::prometheus::{Prometheus, program, promtool};
 use crate::root;
 
 /// Metrics that a healthy stack like this one does not export, and the reasons. Queries for them are tested with the
