@@ -371,7 +371,7 @@ sim: redis ## Simulate 10,000 seeds with faults (SEEDS=, SEED= one again), and c
 BUILD_CHAOS = cargo build --locked -p stokehold-cli -p stokehold-chaos $(UNIFIED)
 chaos: redis $(WHEEL) ## Gate A: 10,000 jobs under more than 100 faults, then the checker (SEED=n repeats a run)
 	$(BUILD_CHAOS)
-	STOKE_BIN=$(CURDIR)/target/debug/stoke target/debug/chaos run --faults a $(if $(SEED),--seed $(SEED))
+	STOKE_BIN=$(CURDIR)/target/debug/stoke target/debug/chaos run --faults a --paced $(if $(SEED),--seed $(SEED))
 
 # The previous release: the last tag, or its commit in a clone without tags.
 PREVIOUS ?= $(or $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null),02dff84)

@@ -55,7 +55,8 @@ pub async fn nightly(seeds: u64, from: Option<u64>, jobs: u64, seconds: u64) -> 
     let (mut failed, mut faults, mut all) = (Vec::new(), BTreeMap::new(), Vec::new());
     for seed in from..from + seeds {
         let (duration, in_time_percent) = (Duration::from_secs(seconds), IN_TIME_QUIET);
-        let clean = Plan { seed, jobs, duration, faults: Faults::new(), in_time_percent, before: None };
+        let clean =
+            Plan { seed, jobs, duration, faults: Faults::new(), in_time_percent, is_paced: false, before: None };
         let without = run::in_dir(&clean, None).await?;
         let broken = Plan { faults: gate_b(), ..clean };
         let with = run::in_dir(&broken, None).await?;
@@ -134,6 +135,7 @@ pub fn mutant_plan(seed: u64) -> Plan {
         duration: Duration::from_secs(MUTANT_SECONDS),
         faults: mutant_faults(),
         in_time_percent: IN_TIME_ANYWHERE,
+        is_paced: false,
         before: None,
     }
 }

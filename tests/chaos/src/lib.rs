@@ -8,6 +8,7 @@ mod finale;
 pub mod gates;
 pub mod history;
 mod nemesis;
+mod pace;
 pub mod plan;
 pub mod proxy;
 pub mod report;

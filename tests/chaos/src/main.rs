@@ -60,6 +60,9 @@ struct RunArgs {
     /// Duration of the load, in seconds
     #[arg(long, default_value_t = 75)]
     seconds: u64,
+    /// Take longer on a machine that cannot keep up with the load
+    #[arg(long)]
+    paced: bool,
     /// Set of faults
     #[arg(long, value_enum, default_value_t = Gate::A)]
     faults: Gate,
@@ -142,6 +145,7 @@ async fn single(args: RunArgs) -> Result<()> {
         duration: Duration::from_secs(args.seconds),
         faults: args.faults.faults(),
         in_time_percent: IN_TIME_ANYWHERE,
+        is_paced: args.paced,
         before: args.before,
     };
     let report = run::in_dir(&plan, args.dir).await?;

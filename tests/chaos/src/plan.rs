@@ -185,6 +185,8 @@ pub struct Plan {
     pub faults: Faults,
     /// Percentage of replies that must be in time (I21).
     pub in_time_percent: u32,
+    /// Whether the load takes longer on a machine that cannot keep up with it.
+    pub is_paced: bool,
     /// The `stoke` of the release that every process starts with; `None`: the release under test.
     pub before: Option<PathBuf>,
 }
@@ -247,6 +249,7 @@ mod tests {
             duration: Duration::from_secs(60),
             faults: gate_a(),
             in_time_percent: IN_TIME_ANYWHERE,
+            is_paced: false,
             before: None,
         }
     }

@@ -16,6 +16,7 @@ use crate::cluster::{Cluster, Size};
 use crate::finale;
 use crate::history::{Event, Journal, Kind, read};
 use crate::nemesis::Nemesis;
+use crate::pace;
 use crate::plan::Plan;
 use crate::sink::Sink;
 
@@ -92,7 +93,6 @@ pub async fn run(plan: &Plan, dir: &Path) -> Result<Report> {
     };
     let journal = Arc::new(Journal::create(&history.join("nemesis.jsonl"))?);
     let sink = Sink::start(Journal::create(&history.join("hooks.jsonl"))?).await?;
-    journal.write(planned(plan, &size));
     let cluster = Cluster::start(dir, size, plan.before.as_deref(), sink.port, Arc::clone(&journal))
         .await
         .context("the system does not come up")?;
@@ -101,12 +101,17 @@ pub async fn run(plan: &Plan, dir: &Path) -> Result<Report> {
     }
     let baseline = finale::baseline(&cluster).await?;
     let clients = Arc::new(Journal::create(&history.join("clients.jsonl"))?);
-    let load = Load::new(plan, &cluster, &sink, Arc::clone(&clients))?;
+    let mut plan = plan.clone();
+    if plan.is_paced {
+        plan.duration = pace::duration(&plan, &cluster, &clients).await?;
+    }
+    journal.write(planned(&plan, &cluster.size));
+    let load = Load::new(&plan, &cluster, &sink, Arc::clone(&clients))?;
     let ports: Vec<u16> = cluster.apis.iter().map(|api| api.port).collect();
     let names: Vec<String> = cluster.apis.iter().map(|api| api.name.clone()).collect();
     let scraping = scrape(names.into_iter().zip(ports).collect(), Arc::clone(&journal));
     let loading = tokio::spawn(load.run());
-    let cluster = Nemesis::new(cluster, plan).run().await?;
+    let cluster = Nemesis::new(cluster, &plan).run().await?;
     let lookers = loading.await.context("a client panicked")?;
     scraping.abort();
     finale::finish(&cluster, &history, (clients, lookers), baseline).await?;
