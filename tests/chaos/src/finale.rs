@@ -14,8 +14,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::clients::{Body, Caller};
+use crate::cluster::Cluster;
 use crate::cluster::redis::connect;
-use crate::cluster::{Cluster, Tenant};
 use crate::history::{Event, Journal, Kind};
 
 /// Interval of the polls for the end of the drain: Redis has no event for it.
@@ -64,15 +64,7 @@ pub(crate) async fn finish(
 /// Runs one more job that succeeds a moment before the final records: a sweep would soon remove keys that the job's end
 /// leaves behind.
 async fn last_job(cluster: &Cluster, journal: Arc<Journal>) -> Result<()> {
-    let Tenant { name: tenant, token, .. } = &cluster.tenants[0];
-    let caller = Caller {
-        name: "client-last".to_owned(),
-        tenant,
-        token: token.clone(),
-        url: cluster.url(),
-        http: reqwest::Client::new(),
-        journal,
-    };
+    let caller = Caller::apart("client-last", cluster, journal);
     let job = Body::Json(json!({"endpoint": "chaos", "input": {"tag": "last#0"}}));
     caller.submit("submit", "/v1/jobs", "last", 1, job).await.context("the last job is not taken")?;
     Ok(())

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::clients::{Body, Caller};
-use crate::cluster::{Cluster, Tenant};
+use crate::cluster::Cluster;
 use crate::history::Journal;
 use crate::plan::Plan;
 
@@ -29,15 +29,7 @@ const WAIT_S: u64 = 30;
 /// The duration of the plan's load on this machine: as planned, or as long as it takes at [`PART`] of the throughput
 /// that [`TIMED`] jobs reach without faults.
 pub(crate) async fn duration(plan: &Plan, cluster: &Cluster, journal: &Arc<Journal>) -> Result<Duration> {
-    let Tenant { name: tenant, token, .. } = &cluster.tenants[0];
-    let caller = Caller {
-        name: "client-pace".to_owned(),
-        tenant,
-        token: token.clone(),
-        url: cluster.url(),
-        http: reqwest::Client::new(),
-        journal: Arc::clone(journal),
-    };
+    let caller = Caller::apart("client-pace", cluster, Arc::clone(journal));
     jobs(&caller, "first", FIRST).await?;
     let begun = Instant::now();
     jobs(&caller, "timed", TIMED).await?;

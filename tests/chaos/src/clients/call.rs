@@ -7,6 +7,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::cluster::{Cluster, Tenant};
 use crate::history::{Event, Journal, Kind, now_ns};
 
 /// Longer than a replica waits for Redis; after it the outcome is unknown.
@@ -37,6 +38,19 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// A client of the first tenant, apart from the load.
+    pub(crate) fn apart(name: &str, cluster: &Cluster, journal: Arc<Journal>) -> Self {
+        let Tenant { name: tenant, token, .. } = &cluster.tenants[0];
+        Self {
+            name: name.to_owned(),
+            tenant,
+            token: token.clone(),
+            url: cluster.url(),
+            http: reqwest::Client::new(),
+            journal,
+        }
+    }
+
     pub(crate) fn event(&self, kind: Kind, f: &str) -> Event {
         Event::new(&self.name, kind, f)
     }
