@@ -94,7 +94,7 @@ pub async fn run_supervised(
     let server = Server::new(listener, Bounds::of(descriptors::room_for(config.limits.connections)));
     let reach = async { anyhow::Ok((queue(&config, &replica).await?, objects(&config).await?)) };
     let patience = Duration::from_millis(config.limits.queue_timeout_ms);
-    let start = Box::pin(server.until(reach, patience, with_layers(starting::router())));
+    let start = Box::pin(server.serve_until_started(reach, patience, with_layers(starting::router())));
     let Some(reached) = shutdown.run_until_cancelled(start).await else { return Ok(()) };
     let ((queue, fitness, heard), objects) = reached?;
     let app = App::new(config, replica, queue, objects, fitness.durability, (exposition, supervisor), shutdown.clone());

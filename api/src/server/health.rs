@@ -14,6 +14,7 @@ use stokehold_supervise::Supervisor;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
+use crate::error::ProblemBody;
 use crate::server::readiness::{Reachable, Readiness};
 use crate::state::App;
 use crate::tenants::auth::{Caller, WorkersRead};
@@ -79,7 +80,10 @@ impl Ready {
 
 /// Check liveness
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()),
-    responses((status = 200, description = "The process is alive.", body = Health)))]
+    responses(
+        (status = 200, description = "The process is alive.", body = Health),
+        (status = 503, description = "The replica is starting.", body = ProblemBody, content_type = "application/problem+json"),
+    ))]
 pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
     let shards = app.db.queue.health();
     let used = |shard: &ShardHealth| shard.vitals.used_bytes.saturating_mul(100) / shard.vitals.max_bytes.max(1);

@@ -80,7 +80,7 @@ const GRACE: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The time for which a client may still send a request on a connection that it opened before the replica had started.
-const STARTING_ENDS: Duration = Duration::from_secs(1);
+const STARTING_GRACE: Duration = Duration::from_secs(1);
 
 /// Accepts the connections of a replica.
 pub(crate) struct Server {
@@ -97,19 +97,26 @@ impl Server {
 
     /// Runs the steps of a start. While they take no longer than `patience`, connections wait in the kernel's backlog
     /// for the replica. After that, `starting` answers, because a client must not wait for as long as Redis is away.
-    pub(crate) async fn until<T>(&self, start: impl Future<Output = T>, patience: Duration, starting: Router) -> T {
+    pub(crate) async fn serve_until_started<T>(
+        &self,
+        start: impl Future<Output = T>,
+        patience: Duration,
+        starting: Router,
+    ) -> T {
         tokio::pin!(start);
         if let Ok(started) = timeout(patience, &mut start).await {
             return started;
         }
         let ends = CancellationToken::new();
+        // Ends the connections at once if the start is given up.
+        let end = ends.clone().drop_guard();
         let started = tokio::select! {
             started = start => started,
             never = self.accept(starting, &ends) => match never {},
         };
         tokio::spawn(async move {
-            sleep(STARTING_ENDS).await;
-            ends.cancel();
+            sleep(STARTING_GRACE).await;
+            drop(end);
         });
         started
     }
@@ -407,7 +414,7 @@ mod tests {
         let ends = shutdown.clone();
         tokio::spawn(async move {
             let start = async { begun.acquire().await.unwrap().forget() };
-            server.until(start, Duration::from_millis(1), crate::server::starting::router()).await;
+            server.serve_until_started(start, Duration::from_millis(1), crate::server::starting::router()).await;
             server.serve(Router::new().route("/", get(|| async { "served" })), ends).await;
         });
         let mut kept = say(address, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
@@ -430,7 +437,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let waiting = tokio::spawn(heard(address));
         let server = Server::new(listener, bounds());
-        server.until(sleep(Duration::from_millis(50)), PATIENCE, Router::new()).await;
+        server.serve_until_started(sleep(Duration::from_millis(50)), PATIENCE, Router::new()).await;
         tokio::spawn(server.serve(Router::new().route("/", get(|| async { "served" })), CancellationToken::new()));
         assert!(waiting.await.unwrap().ends_with("served"));
     }

@@ -1,10 +1,12 @@
 //! The start of the API: the conditions on which it exits, and those that it waits for.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
+use stokehold_api::config::Config;
 use stokehold_api::run;
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
@@ -15,19 +17,40 @@ use tokio_util::sync::CancellationToken;
 
 use crate::stack::{PATIENCE, config, object_store};
 
+/// What there is before a replica starts.
+struct Before {
+    dir: TempDir,
+    redis: RedisServer,
+    config: Config,
+    listener: TcpListener,
+    url: String,
+    ends: CancellationToken,
+}
+
+impl Before {
+    async fn start(settings: &[&str]) -> Self {
+        let (dir, ends) = (TempDir::new().unwrap(), CancellationToken::new());
+        std::fs::create_dir(data(&dir)).unwrap();
+        let redis = RedisServer::start(&data(&dir), settings);
+        let config = config(&redis, object_store(dir.path(), ends.clone()).await);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        Self { dir, redis, config, listener, url, ends }
+    }
+}
+
+/// The data of Redis.
+fn data(dir: &TempDir) -> PathBuf {
+    dir.path().join("redis")
+}
+
 async fn refusal(extra: &[&str], ephemeral: bool) -> Option<String> {
-    let (dir, ends) = (TempDir::new().unwrap(), CancellationToken::new());
-    let data = dir.path().join("redis");
-    std::fs::create_dir(&data).unwrap();
-    let redis = RedisServer::start(&data, extra);
-    let mut config = config(&redis, object_store(dir.path(), ends.clone()).await);
+    let Before { dir: _dir, redis: _redis, mut config, listener, url, ends } = Before::start(extra).await;
     config.ephemeral = ephemeral;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/healthz", listener.local_addr().unwrap());
     let serving = tokio::spawn(run(config, listener, ends.clone()));
     let refused = tokio::select! {
         end = serving => Some(format!("{:#}", end.unwrap().unwrap_err())),
-        up = reqwest::get(url) => { up.unwrap(); None },
+        up = reqwest::get(format!("{url}/healthz")) => { up.unwrap(); None },
     };
     ends.cancel();
     refused
@@ -82,20 +105,14 @@ async fn hanging_up(target: SocketAddr, words: &'static [&'static str]) -> (Sock
 /// Each step of the start sends another command to Redis, and at any of them Redis may be unavailable.
 #[tokio::test]
 async fn a_redis_that_goes_away_at_any_step_of_the_start_is_waited_for() {
-    let (dir, ends) = (TempDir::new().unwrap(), CancellationToken::new());
-    let data = dir.path().join("redis");
-    std::fs::create_dir(&data).unwrap();
-    let redis = RedisServer::start(&data, &[]);
-    let mut config = config(&redis, object_store(dir.path(), ends.clone()).await);
+    let Before { dir: _dir, redis, mut config, listener, url, ends } = Before::start(&[]).await;
     let (way, unsaid) =
         hanging_up(([127, 0, 0, 1], redis.port()).into(), &["INFO", "CONFIG", "GETDEL", "SUBSCRIBE"]).await;
     config.redis.url = format!("redis://{way}");
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/healthz", listener.local_addr().unwrap());
     let serving = tokio::spawn(run(config, listener, ends.clone()));
     tokio::select! {
         end = serving => panic!("it ended: {:#}", end.unwrap().unwrap_err()),
-        up = reqwest::get(url) => assert_eq!(up.unwrap().status(), 200),
+        up = reqwest::get(format!("{url}/healthz")) => assert_eq!(up.unwrap().status(), 200),
     }
     assert_eq!(*unsaid.lock().unwrap(), Vec::<&str>::new(), "every step was broken once");
     ends.cancel();
@@ -104,16 +121,10 @@ async fn a_redis_that_goes_away_at_any_step_of_the_start_is_waited_for() {
 /// A client of a replica that starts during an outage is refused as quickly as one of a running replica.
 #[tokio::test]
 async fn a_replica_that_starts_without_redis_refuses_and_serves_once_there_is_one() {
-    let (dir, ends) = (TempDir::new().unwrap(), CancellationToken::new());
-    let data = dir.path().join("redis");
-    std::fs::create_dir(&data).unwrap();
-    let redis = RedisServer::start(&data, &[]);
-    let mut config = config(&redis, object_store(dir.path(), ends.clone()).await);
+    let Before { dir, redis, mut config, listener, url, ends } = Before::start(&[]).await;
     config.limits.queue_timeout_ms = 1;
     let port = redis.port();
     drop(redis);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
     let mut serving = tokio::spawn(run(config, listener, ends.clone()));
 
     let client = reqwest::Client::new();
@@ -129,7 +140,7 @@ async fn a_replica_that_starts_without_redis_refuses_and_serves_once_there_is_on
     let ready: serde_json::Value = serde_json::from_str(&ready.text().await.unwrap()).unwrap();
     assert_eq!(ready, json!({"ready": false, "redis": false, "s3": false, "failing": []}));
 
-    let _redis = RedisServer::start_on(port, &data, &[]).expect("its port is still free");
+    let _redis = RedisServer::start_on(port, &data(&dir), &[]).expect("its port is still free");
     tokio::select! {
         end = &mut serving => panic!("it ended: {end:?}"),
         () = async {
@@ -144,13 +155,8 @@ async fn a_replica_that_starts_without_redis_refuses_and_serves_once_there_is_on
 
 #[tokio::test]
 async fn a_replica_that_waits_for_redis_stops_when_it_is_asked_to() {
-    let (dir, ends) = (TempDir::new().unwrap(), CancellationToken::new());
-    let data = dir.path().join("redis");
-    std::fs::create_dir(&data).unwrap();
-    let redis = RedisServer::start(&data, &[]);
-    let config = config(&redis, object_store(dir.path(), ends.clone()).await);
+    let Before { dir: _dir, redis, config, listener, ends, .. } = Before::start(&[]).await;
     drop(redis);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let serving = tokio::spawn(run(config, listener, ends.clone()));
     ends.cancel();
     timeout(PATIENCE, serving).await.unwrap().unwrap().unwrap();
