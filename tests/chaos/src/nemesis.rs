@@ -27,6 +27,10 @@ const LATE_MAX: Duration = Duration::from_secs(20);
 /// Time after a worker's death by which its runners must be gone (I14).
 const RUNNERS_GONE: Duration = Duration::from_secs(5);
 
+/// Time without another fault that a worker has after a pause: two heartbeats, by which it learns of cancelled jobs. Two
+/// pauses in a row would be one that is longer than any in the plan.
+const REST: Duration = Duration::from_secs(1);
+
 /// Timeout for the reply that the fault drops.
 const DROP_LIMIT: Duration = Duration::from_secs(10);
 
@@ -51,6 +55,8 @@ enum Then {
         n: usize,
         all: bool,
     },
+    /// The next fault may strike.
+    Free(Target),
     RestartRedis(Event),
     ContinueRedis,
     RestartApi(usize),
@@ -174,7 +180,10 @@ impl Nemesis {
             }
             Then::ContinueWorker { n, all } => {
                 self.cluster.workers[n].process.signal(Signal::SIGCONT, all);
-                self.busy.remove(&Target::Worker(n));
+                self.after(REST, Then::Free(Target::Worker(n)));
+            }
+            Then::Free(target) => {
+                self.busy.remove(&target);
             }
             Then::RestartRedis(mut event) => {
                 self.cluster.redis.restart().await?;
