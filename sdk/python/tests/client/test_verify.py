@@ -21,6 +21,13 @@ OTHER = "whsec_" + base64.b64encode(b"another secret of 24 byt").decode()
 BODY = json.dumps({"type": "job.completed", "timestamp": "2026-11-21T05:50:00Z", "data": {"text": "grüß"}}).encode()
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stops the clock, so that two calls of `headers` in a test have the same timestamp."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+
+
 def sign(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
     key = base64.b64decode(secret.partition("_")[2])
     digest = hmac.new(key, b".".join((message_id.encode(), str(timestamp).encode(), body)), hashlib.sha256).digest()
