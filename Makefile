@@ -449,7 +449,7 @@ bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 $(TEST) -p stokehold-package --test it goldens::
 	BLESS=1 $(TEST) -p stokehold-queue --test it diagram
 	BLESS=1 $(TEST) -p stokehold-protocol --lib gpus::
-	BLESS=1 $(TEST) -p stokehold-autoscaler --test it goldens
+	BLESS=1 $(TEST) -p stokehold-planner --test it goldens
 	BLESS=1 $(TEST) -p stokehold-autoscaler --lib requests_are
 	BLESS=1 $(TEST) metrics_are_documented
 	BLESS=1 $(TEST) commands_are_documented

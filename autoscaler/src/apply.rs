@@ -1,13 +1,13 @@
 //! Executes plans without making choices: each intent is written to the ledger, then requested from the provider, then
 //! the response is written.
 
+use stokehold_planner::observation::Offer;
+use stokehold_planner::plan::{Action, Step};
 use stokehold_queue::registry::{Caps, Granted, MachineRecord, Term, Wanted};
 use stokehold_queue::{Clock, Error, WorkerRecord};
 use stokehold_units::UsdMicros;
 
-use crate::observation::Offer;
 use crate::observe::RawState;
-use crate::plan::{Action, Step};
 use crate::provider::{Invites, Order, Provider, ProviderError, in_time};
 use crate::providers::Providers;
 use crate::rental_ledger::RentalLedger;

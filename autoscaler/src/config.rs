@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use stokehold_planner::{Policy, RETIRED};
 use stokehold_queue::{RedisConfig, shown_in_words};
 use toml::{Table, Value};
 
-use crate::Policy;
 use crate::live::Settings;
-use crate::policy::RETIRED;
 use crate::providers::kubernetes::settings::KubernetesSettings;
 use crate::providers::owned::Host;
 use crate::providers::vast::VastSettings;

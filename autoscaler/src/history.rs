@@ -6,10 +6,9 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-
-use crate::observation::Observation;
-use crate::plan::Plan;
-use crate::policy::{Policy, RETIRED};
+use stokehold_planner::observation::Observation;
+use stokehold_planner::plan::Plan;
+use stokehold_planner::{Policy, RETIRED};
 
 /// Size at which a file is rotated to `<file>.1`, replacing the previous one.
 const BYTES_MAX: u64 = 64 << 20;

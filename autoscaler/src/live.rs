@@ -1,5 +1,5 @@
-//! The loop: poll, plan, execute. [`crate::decide`] makes all decisions; [`reconcile`] applies the consequences of
-//! earlier ones.
+//! The loop: poll, plan, execute. [`stokehold_planner::decide`] makes all decisions; [`reconcile`] applies the
+//! consequences of earlier ones.
 
 mod budget;
 pub(crate) mod collect;
@@ -15,6 +15,10 @@ mod storm;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stokehold_planner::observation::Observation;
+use stokehold_planner::plan::Plan;
+use stokehold_planner::{Planner, Policy, millis};
+
 use serde::Serialize;
 use stokehold_metrics::Metrics;
 use stokehold_queue::queue::{AUTOSCALER, Signal};
@@ -25,16 +29,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::Policy;
 use crate::apply::{Executor, ExecutorError};
 use crate::cost_ledger::writer::CostLedger;
-use crate::durations::millis;
 use crate::history::Recorder;
 use crate::metrics::{self, Led};
-use crate::observation::Observation;
 use crate::observe::{self, RawState};
-use crate::plan::Plan;
-use crate::planner::Planner;
 use crate::provider::{Invites, Provider};
 use crate::providers::Providers;
 use crate::rental_ledger::RentalLedger;

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
 use stokehold_metrics::{Metric, Metrics, catalogue};
+use stokehold_planner::Policy;
+use stokehold_planner::observation::{Machine, Observation, Phase};
+use stokehold_planner::plan::Reason;
 use stokehold_units::UsdMicros;
-
-use crate::observation::{Machine, Observation, Phase};
-use crate::plan::Reason;
-use crate::policy::Policy;
 
 /// Buckets from a poll of Redis, some milliseconds, to the timeout of a provider.
 const SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0];

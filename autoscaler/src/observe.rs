@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use stokehold_planner::observation::{Endpoint, JOINED, Machine, Observation, Offer, Phase, Runs, Traits, Work};
+use stokehold_planner::snapshot::Needs;
+use stokehold_planner::{Name, seconds};
 use stokehold_queue::WorkerRecord;
 use stokehold_queue::capability::parts_of;
 use stokehold_queue::flow::{Flow, GpuRuns, LaneFlow};
@@ -12,11 +15,7 @@ use stokehold_queue::requirements::Requirements;
 use stokehold_queue::vram::{kind_of_cards, sold_gib};
 use stokehold_units::{Mib, UsdMicros};
 
-use crate::durations::seconds;
-use crate::name::Name;
-use crate::observation::{Endpoint, JOINED, Machine, Observation, Offer, Phase, Runs, Traits, Work};
 use crate::provider::{Rental, RentalState};
-use crate::snapshot::Needs;
 
 /// Time without a heartbeat after which a worker is lost, milliseconds: five heartbeats.
 pub const SILENT_MS: u64 = 15_000;

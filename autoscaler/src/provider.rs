@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use stokehold_planner::observation::{Offer, Traits};
+use stokehold_planner::snapshot::Needs;
 use stokehold_queue::nonce;
 use stokehold_units::UsdMicros;
 
-use crate::observation::{Offer, Traits};
 use crate::secret::Secret;
-use crate::snapshot::Needs;
 
 /// A provider of machines.
 ///

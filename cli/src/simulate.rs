@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use stokehold_autoscaler::simulate::offers::{self, Kind};
-use stokehold_autoscaler::simulate::{
+use stokehold_planner::simulate::offers::{self, Kind};
+use stokehold_planner::simulate::{
     Case, Outcome, Reported, Rules, Sample, Scaler, Settings, plot, run as simulate, table,
 };
-use stokehold_autoscaler::{Planner, Policy, Step};
+use stokehold_planner::{Planner, Policy, Step};
 
 use crate::failure::{Failure, usage};
 use crate::submit::options;

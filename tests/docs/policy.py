@@ -7,7 +7,7 @@ import re
 from source import ROOT
 from text import table, wrapped
 
-SOURCE = ROOT / "autoscaler/src/policy.rs"
+SOURCE = ROOT / "crates/planner/src/policy.rs"
 INTRO = (
     "Limits and weights of decisions, in the table `[policy]` of the file. All have a default. A limit of 0 allows "
     "nothing. `stoke simulate --set NAME=VALUE` tries another value on a trace of jobs."

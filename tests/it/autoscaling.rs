@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stokehold_autoscaler::simulate::replay;
-use stokehold_autoscaler::{Planner, history};
+use stokehold_autoscaler::history;
+use stokehold_planner::Planner;
+use stokehold_planner::simulate::replay;
 use stokehold_tests::stack::Stack;
 
 use crate::api::{self, Api};

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stokehold_autoscaler::plan::{Action, Reason};
-use stokehold_autoscaler::{Observation, history};
+use stokehold_autoscaler::history;
+use stokehold_planner::Observation;
+use stokehold_planner::plan::{Action, Reason};
 use stokehold_tests::stack::Stack;
 
 use crate::api::{self, Api};
@@ -69,7 +70,7 @@ async fn machines_are_rented_to_fit_are_given_back_and_cost_what_the_provider_ch
 
     // Every rented instance could run a waiting job, and each action has its reason.
     let history = history::read(&dir.path().join("autoscaler.jsonl")).unwrap();
-    let rented = |step: &stokehold_autoscaler::Step| match &step.action {
+    let rented = |step: &stokehold_planner::Step| match &step.action {
         Action::Rent { offer, .. } => Some(offer.clone()),
         _ => None,
     };
@@ -88,7 +89,6 @@ const CHAT: &str = "
 import asyncio
 
 from stokehold import endpoint
-
 
 @endpoint(name='chat', vram_gib=6, vram_fraction=0.9, max_concurrency=64)
 async def chat(n: int) -> int:
@@ -112,7 +112,7 @@ async fn a_backlog_of_an_engine_rents_the_gpus_that_can_run_it_at_once() {
         assert_eq!(job["state"], "succeeded", "{job}\n{}", stack.log_tail());
     }
     let history = history::read(&dir.path().join("autoscaler.jsonl")).unwrap();
-    let work = |step: &stokehold_autoscaler::Step| match &step.reason {
+    let work = |step: &stokehold_planner::Step| match &step.reason {
         Reason::Work(shortage) => Some(shortage.need),
         _ => None,
     };

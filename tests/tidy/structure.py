@@ -34,6 +34,7 @@ LAYERS = [
     {"crates/supervise", "crates/objects", "crates/package", "crates/vram"},
     {"crates/queue"},
     {"crates/backup", "crates/queue-model"},
+    {"crates/planner"},
     {"api", "autoscaler", "worker", "sdk/python/rust"},
     {"cli", "lab/simulator"},
     {"tests"},

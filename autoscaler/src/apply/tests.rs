@@ -3,12 +3,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use stokehold_planner::plan::Reason;
 use stokehold_queue::registry::Registry;
 use stokehold_queue::{RedisConfig, Shards, now_ms};
 use stokehold_tests::redis_server::RedisServer;
 
 use super::*;
-use crate::plan::Reason;
 use crate::provider::Rental;
 
 /// A provider that answers every rent with the given outcome and records the calls.
@@ -129,7 +129,7 @@ impl World {
 async fn a_machine_is_rented_stopped_resumed_and_released() {
     let mut world = World::new(Ok("9001".to_owned())).await;
     let Outcome::Done { machine } = world.rent().await.unwrap() else { panic!() };
-    let machine = crate::Name::from(machine);
+    let machine = stokehold_planner::Name::from(machine);
     let rented = world.only().await;
     assert_eq!((rented.rental.as_deref(), rented.is_done, rented.usd_micros_per_hour), (Some("9001"), true, 350_000));
     world.does(Action::Stop { machine: machine.clone() }).await.unwrap();
@@ -146,7 +146,7 @@ async fn no_more_is_rented_than_may_be_spent_and_what_is_being_given_back_still_
     let mut world = World::new(Ok("9001".to_owned())).await;
     let Outcome::Done { machine } = world.rent().await.unwrap() else { panic!() };
     assert_eq!(world.rent().await.unwrap(), Outcome::Withheld(Granted::Spend(350_000)), "0.70 of 0.60");
-    world.does(Action::Release { machine: crate::Name::from(machine) }).await.unwrap();
+    world.does(Action::Release { machine: stokehold_planner::Name::from(machine) }).await.unwrap();
     assert_eq!(world.rent().await.unwrap(), Outcome::Withheld(Granted::Spend(350_000)), "it may be there still");
     world.caps.usd_micros_per_hour = 2_000_000;
     assert!(matches!(world.rent().await.unwrap(), Outcome::Done { .. }));

@@ -1,10 +1,9 @@
 //! The budget of a day, and the plan once it is spent. Pure.
 
+use stokehold_planner::observation::{Machine, Observation, Phase};
+use stokehold_planner::plan::{Action, Plan, Reason, Step};
+use stokehold_planner::{AtBudget, Policy};
 use stokehold_units::UsdMicros;
-
-use crate::observation::{Machine, Observation, Phase};
-use crate::plan::{Action, Plan, Reason, Step};
-use crate::policy::{AtBudget, Policy};
 
 /// Share of a day's budget from which the operator is warned.
 const WARN_FROM: f64 = 0.8;

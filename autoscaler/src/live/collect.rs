@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use futures::future::join_all;
+use stokehold_planner::observation::Offer;
 use stokehold_queue::capability::class_of;
 use stokehold_queue::registry::{MachineRecord, Registry, Wanted};
 use stokehold_queue::requirements::Requirements;
@@ -12,7 +13,6 @@ use stokehold_units::UsdMicros;
 use tokio::time::{Instant, timeout};
 
 use crate::live::pause::Pauses;
-use crate::observation::Offer;
 use crate::observe::{self, NewJobs, RawState};
 use crate::provider::{Provider, ProviderError, Rental, in_time};
 use crate::providers::Providers;

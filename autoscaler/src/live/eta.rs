@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use stokehold_planner::Policy;
+use stokehold_planner::observation::{Endpoint, Machine, Observation, Phase};
+use stokehold_planner::snapshot::{Learned, Needs};
 use stokehold_queue::registry::Eta;
-
-use crate::observation::{Endpoint, Machine, Observation, Phase};
-use crate::policy::Policy;
-use crate::snapshot::{Learned, Needs};
 
 /// Average remainder of a run in progress, as a share of it.
 const LEFT_OF_RUN: f64 = 0.5;
@@ -118,7 +117,7 @@ mod tests {
     #[test]
     fn boots_are_known_by_kind_and_a_resume_once_something_was_seen() {
         assert_eq!(boots(&Learned::default()), (BTreeMap::new(), None));
-        let kind = |boot_s| crate::snapshot::KindLearned { speed: 1.0, boot_s, losses_per_hour: 0.0 };
+        let kind = |boot_s| stokehold_planner::snapshot::KindLearned { speed: 1.0, boot_s, losses_per_hour: 0.0 };
         let kinds = [("RTX 4090".into(), kind(41.2)), ("H100".into(), kind(0.0))].into();
         let learned = Learned { kinds, resume_s: 29.5, ..Learned::default() };
         assert_eq!(boots(&learned), ([("RTX 4090".to_owned(), 42)].into(), Some(30)));

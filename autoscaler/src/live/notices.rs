@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use stokehold_planner::plan::Withheld;
+use stokehold_planner::{AtBudget, Policy};
 use stokehold_queue::registry::{Caps, DECISIONS_MAX, Decision, Granted, MachineRecord, Notice};
 use stokehold_units::UsdMicros;
 
 use crate::live::collect::NoOffers;
-use crate::plan::Withheld;
-use crate::policy::{AtBudget, Policy};
 use crate::provider::ProviderError;
 
 /// Notices and decisions, carried from round to round.

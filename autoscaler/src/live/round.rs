@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use stokehold_planner::observation::Observation;
+use stokehold_planner::plan::{Action, Plan, Reason, Step};
+use stokehold_planner::{AtBudget, Name, Planner};
 use stokehold_queue::registry::{Decision, Granted, Wanted};
 use tokio::time::Instant;
 
@@ -12,12 +15,7 @@ use crate::live::collect::Poll;
 use crate::live::notices::Notices;
 use crate::live::reconcile::{self, Correction, ReconcileLimits, reconcile};
 use crate::metrics;
-use crate::name::Name;
-use crate::observation::Observation;
 use crate::observe::{self, RawState, SILENT_MS};
-use crate::plan::{Action, Plan, Reason, Step};
-use crate::planner::Planner;
-use crate::policy::AtBudget;
 
 /// Time after which a round starts no further step.
 const STEPS_LIMIT: Duration = Duration::from_secs(10);

@@ -13,6 +13,8 @@ mod stage;
 
 use std::time::Duration;
 
+use stokehold_planner::Policy;
+
 use futures::future::BoxFuture;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -23,7 +25,6 @@ use self::cloud::{Limits, World};
 use self::fleet::{Endpoint, Fleet};
 use self::killed::{Killed, killed_after};
 use self::scaler::Scaler;
-use crate::policy::Policy;
 
 /// Duration of a leader's lease without renewal, milliseconds.
 const LEASE_MS: u64 = 15_000;

@@ -15,12 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use stokehold_planner::observation::Offer;
+
 use futures::future::{BoxFuture, try_join_all};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::observation::Offer;
 use crate::provider::{Order, Provider, ProviderError, Rental, RentalState};
 use crate::sync::lock;
 use answer::CallError;

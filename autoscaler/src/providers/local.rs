@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, join_all};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use stokehold_planner::observation::{Offer, Traits};
 use stokehold_queue::gateway::Gpu;
 use stokehold_queue::requirements::{SandboxLevel, Trust};
 use stokehold_queue::vram::{kind_of_cards, sold_gib};
@@ -24,7 +25,6 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::observation::{Offer, Traits};
 use crate::provider::{Order, Provider, ProviderError, Rental, RentalState};
 use crate::sync::lock;
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::Deserialize;
+use stokehold_planner::Name;
+use stokehold_planner::observation::{Offer, Traits};
 use stokehold_queue::requirements::{SandboxLevel, Trust, Version};
 use stokehold_units::{Mib, UsdMicros};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
-use crate::name::Name;
-use crate::observation::{Offer, Traits};
 use crate::provider::{Order, Provider, ProviderError, Rental};
 
 /// Maximum output of a command that is kept for the log, bytes.

@@ -21,6 +21,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use stokehold_planner::Policy;
+use stokehold_planner::observation::Offer;
+use stokehold_planner::snapshot::Needs;
+
 use futures::future::BoxFuture;
 use serde_json::json;
 use stokehold_units::UsdMicros;
@@ -34,10 +38,7 @@ use self::pace::Endpoint;
 use self::rent::RentTemplate;
 use self::settings::OfferFilter;
 use self::transport::{Method, Transport};
-use crate::observation::Offer;
-use crate::policy::Policy;
 use crate::provider::{Charge, Order, Provider, ProviderError, Rental};
-use crate::snapshot::Needs;
 use crate::sync::lock;
 
 pub use self::api::NO_CREDIT;

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use stokehold_autoscaler::live::{Autoscaler, Settings};
-use stokehold_autoscaler::{Policy, metrics};
+use stokehold_autoscaler::metrics;
 use stokehold_metrics::Metrics;
+use stokehold_planner::Policy;
 use stokehold_queue::{RedisConfig, Shards};
 use stokehold_supervise::{Backoff, Supervisor};
 use stokehold_tests::redis_server::RedisServer;

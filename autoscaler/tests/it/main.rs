@@ -1,14 +1,7 @@
-//! The autoscaler as a whole: its invariants, its actions, and their repeatability.
+//! The autoscaler with its providers, as a program.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 mod bootstrap;
 mod duties;
-mod goldens;
 mod kubernetes;
-mod large;
-mod made_up;
-mod placement;
-mod prompts;
-mod properties;
-mod scale;
 mod vast;

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use stokehold_autoscaler::Policy;
 use stokehold_autoscaler::config::Config;
 use stokehold_autoscaler::provider::{Order, Provider, ProviderError, RentalState};
 use stokehold_autoscaler::providers::vast::Vast;
 use stokehold_autoscaler::providers::vast::transport::Http;
 use stokehold_autoscaler::secret::Secret;
 use stokehold_fake_vast::{Call, KEY, Market, Options, Server, Settings};
+use stokehold_planner::Policy;
 use stokehold_units::UsdMicros;
 
 /// Minimum interval between two calls of a kind at Vast.ai, seconds.

@@ -6,10 +6,10 @@ use anyhow::{Context, Result, ensure};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use stokehold_api::token::{TokenKey, for_machine};
-use stokehold_autoscaler::observation::Traits;
 use stokehold_autoscaler::provider::{Invites, ProviderError};
 use stokehold_autoscaler::providers::Providers;
 use stokehold_autoscaler::secret::Secret;
+use stokehold_planner::observation::Traits;
 use stokehold_queue::Registry;
 
 use crate::dev::secrets::TENANT;
@@ -63,8 +63,8 @@ pub(super) fn with(registry: Registry, key: TokenKey) -> Arc<dyn Invites> {
 mod tests {
     use std::time::Duration;
 
-    use stokehold_autoscaler::Offer;
     use stokehold_autoscaler::provider::{Order, Provider, Rental};
+    use stokehold_planner::Offer;
     use stokehold_queue::requirements::Trust;
     use stokehold_queue::{RedisConfig, RedisQueue, TokenKind};
     use stokehold_tests::redis_server::RedisServer;

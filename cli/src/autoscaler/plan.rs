@@ -8,7 +8,7 @@ use comfy_table::Cell;
 use stokehold_autoscaler::config;
 use stokehold_autoscaler::history;
 use stokehold_autoscaler::live::{Autoscaler, Round};
-use stokehold_autoscaler::observation::Observation;
+use stokehold_planner::observation::Observation;
 use stokehold_queue::Shards;
 
 use super::{From, providers};
@@ -61,7 +61,7 @@ fn show(round: &Round) -> Result<()> {
     }
     let Observation { endpoints, machines, offers, .. } = &round.seen;
     let mut work = output::table(["endpoint", "needs", "waiting", "oldest", "running", "arrived"]);
-    let is_busy = |of: &&stokehold_autoscaler::Endpoint| of.running > 0 || of.work.iter().any(|work| work.waiting > 0);
+    let is_busy = |of: &&stokehold_planner::Endpoint| of.running > 0 || of.work.iter().any(|work| work.waiting > 0);
     for of in endpoints.iter().filter(is_busy) {
         let waiting: Vec<String> = of.work.iter().map(|work| work.waiting.to_string()).collect();
         let oldest = of.work.iter().map(|work| work.oldest_s).fold(0.0, f64::max);

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use stokehold_autoscaler::Policy;
 use stokehold_autoscaler::config::Config;
 use stokehold_autoscaler::providers::vast::transport::Http;
 use stokehold_autoscaler::providers::vast::{Vast, VastSettings};
 use stokehold_autoscaler::secret::Secret;
 use stokehold_fake_vast::{KEY, Market, Options, Processes, Server, Settings, Started};
+use stokehold_planner::Policy;
 use stokehold_vast::env;
 use stokehold_worker::VARIABLES;
 

@@ -22,8 +22,8 @@ pub use queue_delay::QueueDelay;
 pub use r#static::Static;
 pub use step::Step;
 
-use stokehold_autoscaler::Observation;
-use stokehold_autoscaler::simulate::Scaler;
+use stokehold_planner::Observation;
+use stokehold_planner::simulate::Scaler;
 
 /// The names that [`named`] accepts; `N` in `static-N` is a number of machines.
 pub const NAMES: [&str; 10] = [
@@ -80,7 +80,7 @@ mod tests {
 
     use super::made_up::*;
     use super::*;
-    use stokehold_autoscaler::{Action, Machine, Phase, Plan};
+    use stokehold_planner::{Action, Machine, Phase, Plan};
 
     const PHASES: [Phase; 6] =
         [Phase::Booting, Phase::Ready, Phase::Draining, Phase::Stopped, Phase::Resuming, Phase::Lost];

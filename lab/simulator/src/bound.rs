@@ -57,8 +57,8 @@ mod work;
 
 use demand::Demand;
 use grid::Grid;
-use stokehold_autoscaler::simulate::offers::Kind;
-use stokehold_autoscaler::simulate::trace::Job;
+use stokehold_planner::simulate::offers::Kind;
+use stokehold_planner::simulate::trace::Job;
 
 /// Maximum number of columns of the program plus twice its cuts: a size that is solved in about ten seconds.
 const SIZE: usize = 190_000;

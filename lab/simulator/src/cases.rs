@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stokehold_autoscaler::simulate::{Case, Settings, trace};
+use stokehold_planner::simulate::{Case, Settings, trace};
 
 use super::generate::Shape;
 

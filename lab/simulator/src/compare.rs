@@ -4,9 +4,9 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use stokehold_autoscaler::simulate::offers::Kind;
-use stokehold_autoscaler::simulate::{Case, OWN, Outcome, Rules, Scaler, run};
-use stokehold_autoscaler::{Planner, Policy};
+use stokehold_planner::simulate::offers::Kind;
+use stokehold_planner::simulate::{Case, OWN, Outcome, Rules, Scaler, run};
+use stokehold_planner::{Planner, Policy};
 
 use crate::baselines::{self, Fleet};
 use crate::bound;

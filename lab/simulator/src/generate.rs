@@ -13,8 +13,8 @@ mod tasks;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use stokehold_autoscaler::simulate::Settings;
-use stokehold_autoscaler::simulate::trace::Job;
+use stokehold_planner::simulate::Settings;
+use stokehold_planner::simulate::trace::Job;
 
 /// An hour, in seconds.
 const HOUR_S: f64 = 3_600.0;
@@ -124,7 +124,7 @@ mod tests {
     use std::ops::RangeInclusive;
 
     use super::*;
-    use stokehold_autoscaler::simulate::trace::{self, Priority};
+    use stokehold_planner::simulate::trace::{self, Priority};
 
     /// Ranges that every seed stays within: jobs, GPUs on average, seconds of a job on average, endpoints, share of
     /// batch jobs, GB.

@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use stokehold_autoscaler::simulate::offers::{self, Kind};
-use stokehold_autoscaler::simulate::{Case, OWN, Outcome, Reported, Rules, Scaler, Settings, plot, run, trace};
-use stokehold_autoscaler::{Policy, Step};
+use stokehold_planner::simulate::offers::{self, Kind};
+use stokehold_planner::simulate::{Case, OWN, Outcome, Reported, Rules, Scaler, Settings, plot, run, trace};
+use stokehold_planner::{Policy, Step};
 use stokehold_simulator::generate::Shape;
 use stokehold_simulator::{bound, cases, compare, table};
 

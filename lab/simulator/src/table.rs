@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use stokehold_autoscaler::simulate::table::{NOTHING, figures, line, plain, ratio, rule};
-use stokehold_autoscaler::simulate::{Outcome, words};
+use stokehold_planner::simulate::table::{NOTHING, figures, line, plain, ratio, rule};
+use stokehold_planner::simulate::{Outcome, words};
 
 /// Minimum shares of interactive jobs and of batch jobs that started in time, for costs to be comparable.
 const LEAST_INTERACTIVE: f64 = 0.95;
@@ -111,7 +111,7 @@ fn details(text: &mut String, (policy, outcomes): &Row) {
 
 #[cfg(test)]
 mod tests {
-    use stokehold_autoscaler::simulate::{ByPriority, Quantiles};
+    use stokehold_planner::simulate::{ByPriority, Quantiles};
 
     use super::*;
 

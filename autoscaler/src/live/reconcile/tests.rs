@@ -2,12 +2,12 @@
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use stokehold_planner::observation::Offer;
 use stokehold_queue::WorkerRecord;
 use stokehold_queue::gateway::WorkerStatus;
 
 use super::machine::MISSED_MS;
 use super::*;
-use crate::observation::Offer;
 use crate::provider::{Order, ProviderError, Rental, RentalState};
 
 const NOW_MS: u64 = 1_000_000_000;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use stokehold_planner::observation::Traits;
+use stokehold_planner::{Planner, Policy};
 use stokehold_queue::registry::{Eta, Notice, Term};
 
 use super::cloud::{self, World};
@@ -14,10 +16,7 @@ use crate::live::collect::Asker;
 use crate::live::eta::etas;
 use crate::live::notices::Notices;
 use crate::live::round::round;
-use crate::observation::Traits;
 use crate::observe::RawState;
-use crate::planner::Planner;
-use crate::policy::Policy;
 use crate::provider::{Invites, ProviderError};
 use crate::providers::Providers;
 use crate::providers::vast::Vast;

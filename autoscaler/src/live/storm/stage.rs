@@ -7,6 +7,7 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use stokehold_fake_vast::{self as fake, Bill, Listing};
+use stokehold_planner::Policy;
 use stokehold_queue::costs::MachineBill;
 use tokio::time::sleep;
 
@@ -15,7 +16,6 @@ use super::cloud::{Limits, World, id_of};
 use super::fleet::{Endpoint, Fleet};
 use super::scaler::Scaler;
 use crate::cost_ledger::{Charges, Entry, entries, note_there};
-use crate::policy::Policy;
 
 /// Time between two rounds, seconds.
 const TICK_S: f64 = 4.0;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use stokehold_planner::observation::{Offer, Traits};
 use stokehold_queue::requirements::{SandboxLevel, Trust, Version};
 use stokehold_units::{Mib, UsdMicros};
 
-use crate::observation::{Offer, Traits};
 use crate::secret::Secret;
 
 /// Maximum length of a name or a label value in Kubernetes, bytes.

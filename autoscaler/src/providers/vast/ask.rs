@@ -1,6 +1,7 @@
 //! Rows of a search: parsing, checking and converting them to offers. The units of Vast.ai occur only here.
 
 use serde_json::Value;
+use stokehold_planner::observation::{Offer, Traits};
 use stokehold_queue::requirements::{SandboxLevel, Trust};
 use stokehold_queue::vram::sold_gib;
 use stokehold_units::{Mib, UsdMicros};
@@ -8,7 +9,6 @@ use stokehold_vast::field;
 
 use super::NAME;
 use super::settings::OfferFilter;
-use crate::observation::{Offer, Traits};
 
 /// Billing period of storage, hours: a month of 30 days.
 const MONTH_H: f64 = 720.0;
@@ -220,7 +220,7 @@ pub(super) mod tests {
 
     use super::super::settings::tests::settings;
     use super::*;
-    use crate::policy::Policy;
+    use stokehold_planner::Policy;
 
     /// Rows as sent by Vast.ai.
     pub(in super::super) fn rows(search: &str) -> Vec<Value> {

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use stokehold_planner::observation::Offer;
+use stokehold_planner::snapshot::Needs;
 use stokehold_queue::gateway::Gpu;
 use stokehold_queue::requirements::{Requirements, SandboxLevel, Trust, Version};
 use stokehold_units::Mib;
@@ -17,9 +19,7 @@ use super::error::{ErrorKind, ErrorResponse};
 use super::pace::{Endpoint, PaceError};
 use super::settings::OfferFilter;
 use super::transport::{Method, Request};
-use crate::observation::Offer;
 use crate::provider::ProviderError;
-use crate::snapshot::Needs;
 
 /// Time until the search of a class is repeated, multiplied by the number of classes, since searches per day are
 /// limited.

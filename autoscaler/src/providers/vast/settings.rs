@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use stokehold_planner::Policy;
 use stokehold_queue::requirements_lock::listed_indexes;
 
-use crate::policy::Policy;
 use crate::secret::Secret;
 
 /// Minimum size of a disk at Vast.ai, GB.

@@ -5,13 +5,13 @@
 use std::path::Path;
 
 use serde_json::Value;
+use stokehold_planner::observation::Traits;
 use stokehold_units::{Mib, UsdMicros};
 
 use super::ask::tests::rows;
 use super::scripted::{Scripted, Sent, json as answer, lost, said, shown, unsent};
 use super::settings::tests::settings;
 use super::*;
-use crate::observation::Traits;
 use crate::secret::Secret;
 
 fn offer() -> Offer {

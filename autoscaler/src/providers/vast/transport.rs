@@ -8,9 +8,9 @@ use futures::future::BoxFuture;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Url, redirect};
 use serde_json::Value;
+use stokehold_planner::seconds;
 use stokehold_queue::now_ms;
 
-use crate::durations::seconds;
 use crate::secret::Secret;
 
 /// Maximum size of a response, larger than the longest listing. The rest is not read.

@@ -1,7 +1,7 @@
 //! Steps that bring the fleet to a wanted number of machines.
 
-use stokehold_autoscaler::plan::Baseline;
-use stokehold_autoscaler::{Action, Machine, Name, Observation, Offer, Phase, Plan, Reason, Step};
+use stokehold_planner::plan::Baseline;
+use stokehold_planner::{Action, Machine, Name, Observation, Offer, Phase, Plan, Reason, Step};
 use stokehold_units::Mib;
 
 /// Time after which a resume is given up, seconds. A stopped machine resumes within 45 s, unless another customer has

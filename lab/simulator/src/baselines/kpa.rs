@@ -1,8 +1,8 @@
 //! Knative's pod autoscaler, applied to the number of jobs that wait or run.
 
-use stokehold_autoscaler::plan::Baseline;
-use stokehold_autoscaler::simulate::Scaler;
-use stokehold_autoscaler::{Observation, Phase, Plan};
+use stokehold_planner::plan::Baseline;
+use stokehold_planner::simulate::Scaler;
+use stokehold_planner::{Observation, Phase, Plan};
 
 use super::fleet::Fleet;
 use super::window::Window;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use stokehold_autoscaler::plan::Baseline;
-use stokehold_autoscaler::simulate::Scaler;
-use stokehold_autoscaler::{Endpoint, Name, Observation, Plan};
+use stokehold_planner::plan::Baseline;
+use stokehold_planner::simulate::Scaler;
+use stokehold_planner::{Endpoint, Name, Observation, Plan};
 
 use super::fleet::Fleet;
 use super::window::Window;
@@ -101,8 +101,8 @@ impl Scaler for LoadTarget {
 mod tests {
     use super::super::made_up::*;
     use super::*;
-    use stokehold_autoscaler::Phase;
-    use stokehold_autoscaler::observation::Work;
+    use stokehold_planner::Phase;
+    use stokehold_planner::observation::Work;
 
     fn at(at_s: f64, arrived: u64, waiting: u64) -> Observation {
         with_work(at_s, Work { arrived, waiting, ..Work::default() }, vec![])

@@ -1,7 +1,7 @@
 //! Observations for tests.
 
-use stokehold_autoscaler::observation::{Runs, Work};
-use stokehold_autoscaler::{Action, Endpoint, Machine, Observation, Offer, Phase, Plan};
+use stokehold_planner::observation::{Runs, Work};
+use stokehold_planner::{Action, Endpoint, Machine, Observation, Offer, Phase, Plan};
 use stokehold_units::{Mib, UsdMicros};
 
 /// An observation of one endpoint of 8 GB with these numbers of jobs, all of which arrived since the last poll.

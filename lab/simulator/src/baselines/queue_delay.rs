@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use stokehold_autoscaler::observation::Work;
-use stokehold_autoscaler::plan::Baseline;
-use stokehold_autoscaler::simulate::Scaler;
-use stokehold_autoscaler::{Action, Name, Observation, Plan};
+use stokehold_planner::observation::Work;
+use stokehold_planner::plan::Baseline;
+use stokehold_planner::simulate::Scaler;
+use stokehold_planner::{Action, Name, Observation, Plan};
 
 use super::fleet::{Fleet, Steps, idle_s, is_coming, is_up};
 
@@ -100,7 +100,7 @@ impl Scaler for QueueDelay {
 mod tests {
     use super::super::made_up::*;
     use super::*;
-    use stokehold_autoscaler::Phase;
+    use stokehold_planner::Phase;
 
     fn waiting(at_s: f64, arrived: u64, waiting: u64, oldest_s: f64) -> Observation {
         with_work(at_s, Work { arrived, waiting, oldest_s, ..Work::default() }, vec![])

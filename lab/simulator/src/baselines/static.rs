@@ -1,8 +1,8 @@
 //! A constant number of machines.
 
-use stokehold_autoscaler::plan::Baseline;
-use stokehold_autoscaler::simulate::Scaler;
-use stokehold_autoscaler::{Observation, Plan};
+use stokehold_planner::plan::Baseline;
+use stokehold_planner::simulate::Scaler;
+use stokehold_planner::{Observation, Plan};
 
 use super::fleet::Fleet;
 

@@ -1,8 +1,8 @@
 //! Step scaling: one machine more when the queue is long, one less when it is short.
 
-use stokehold_autoscaler::plan::Baseline;
-use stokehold_autoscaler::simulate::Scaler;
-use stokehold_autoscaler::{Observation, Plan};
+use stokehold_planner::plan::Baseline;
+use stokehold_planner::simulate::Scaler;
+use stokehold_planner::{Observation, Plan};
 
 use super::fleet::Fleet;
 use super::{total, waiting};

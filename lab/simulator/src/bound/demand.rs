@@ -1,7 +1,7 @@
 //! Input of the bound: work and prices of a trace and of the offers.
 
-use stokehold_autoscaler::simulate::offers::Kind;
-use stokehold_autoscaler::simulate::trace::Job;
+use stokehold_planner::simulate::offers::Kind;
+use stokehold_planner::simulate::trace::Job;
 
 use super::packing;
 use super::work::{Machine, Work};

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use stokehold_autoscaler::simulate::trace::Priority;
+use stokehold_planner::simulate::trace::Priority;
 
 use super::prices::Prices;
 use super::*;

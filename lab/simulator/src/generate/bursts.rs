@@ -2,8 +2,8 @@
 
 use rand::rngs::StdRng;
 use rand_distr::{Distribution, Pareto};
-use stokehold_autoscaler::Name;
-use stokehold_autoscaler::simulate::trace::{Job, Priority};
+use stokehold_planner::Name;
+use stokehold_planner::simulate::trace::{Job, Priority};
 
 use super::HOUR_S;
 use super::draw::{Rates, lognormal, rounded, uniform};

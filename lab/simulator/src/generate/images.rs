@@ -1,8 +1,8 @@
 //! An image service: users come by day, choose a model, and generate a few images.
 
 use rand::rngs::StdRng;
-use stokehold_autoscaler::Name;
-use stokehold_autoscaler::simulate::trace::{Job, Priority};
+use stokehold_planner::Name;
+use stokehold_planner::simulate::trace::{Job, Priority};
 
 use super::HOUR_S;
 use super::draw::{Rates, is_one_of, lognormal, rounded, shares, uniform, which};

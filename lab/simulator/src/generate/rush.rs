@@ -1,8 +1,8 @@
 //! An hour of chat with one model, from nothing to full load at once.
 
 use rand::rngs::StdRng;
-use stokehold_autoscaler::Name;
-use stokehold_autoscaler::simulate::trace::{Job, Priority};
+use stokehold_planner::Name;
+use stokehold_planner::simulate::trace::{Job, Priority};
 
 use super::draw::{Rates, is_one_of, lognormal, normal};
 

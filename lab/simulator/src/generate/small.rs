@@ -3,7 +3,7 @@
 use std::f64::consts::TAU;
 
 use rand::rngs::StdRng;
-use stokehold_autoscaler::simulate::trace::{Job, Priority};
+use stokehold_planner::simulate::trace::{Job, Priority};
 
 use super::HOUR_S;
 use super::draw::{Rates, lognormal, rounded, shares, uniform, which};
@@ -41,7 +41,7 @@ pub(super) fn jobs(span_s: f64, rng: &mut StdRng) -> Vec<Job> {
 }
 
 fn endpoint(rank: usize, mean_per_s: f64, span_s: f64, rng: &mut StdRng) -> Vec<Job> {
-    let name = stokehold_autoscaler::Name::from(format!("small-{rank:02}"));
+    let name = stokehold_planner::Name::from(format!("small-{rank:02}"));
     let vram_gb = VRAM_GB[which(&VRAM_SHARES, rng)];
     let median_s = lognormal(SERVICE_MEDIAN_S, ENDPOINT_SIGMA, rng);
     let is_bulk = rank % BULK_EVERY == BULK_EVERY - 1;

@@ -1,8 +1,8 @@
 //! A simulation that records observations and decisions.
 
-use stokehold_autoscaler::simulate::trace::Job;
-use stokehold_autoscaler::simulate::{Outcome, Rules, Scaler, offers, run};
-use stokehold_autoscaler::{Observation, Plan, Planner, Policy};
+use stokehold_planner::simulate::trace::Job;
+use stokehold_planner::simulate::{Outcome, Rules, Scaler, offers, run};
+use stokehold_planner::{Observation, Plan, Planner, Policy};
 use stokehold_simulator::generate::Shape;
 
 /// Observations and decisions, round by round.

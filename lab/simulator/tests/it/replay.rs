@@ -1,7 +1,7 @@
 //! The live loop and the simulator share the decision code: replaying a recorded history yields the same decisions.
 
-use stokehold_autoscaler::simulate::{Rules, replay};
-use stokehold_autoscaler::{Action, Planner, Policy};
+use stokehold_planner::simulate::{Rules, replay};
+use stokehold_planner::{Action, Planner, Policy};
 use stokehold_simulator::generate::Shape;
 
 use crate::recorded::{History, hours, simulated};

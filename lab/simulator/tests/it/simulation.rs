@@ -1,8 +1,8 @@
 //! Hours of synthetic traces, simulated with the live decision code.
 
-use stokehold_autoscaler::simulate::Rules;
-use stokehold_autoscaler::simulate::trace::{Job, Priority};
-use stokehold_autoscaler::{Machine, Name, Observation, Phase, Policy};
+use stokehold_planner::simulate::Rules;
+use stokehold_planner::simulate::trace::{Job, Priority};
+use stokehold_planner::{Machine, Name, Observation, Phase, Policy};
 use stokehold_simulator::generate::Shape;
 
 use crate::recorded::{History, hours, simulated};
@@ -20,7 +20,7 @@ fn rules(shape: Shape) -> Rules {
 /// At every observation, every job that has arrived waits, runs or has ended; the simulation ends with the last job.
 fn assert_no_job_is_lost(history: &History, jobs: &[Job], told: &str) {
     for (seen, _) in history {
-        let sum = |of: &dyn Fn(&stokehold_autoscaler::Endpoint) -> u64| seen.endpoints.iter().map(of).sum::<u64>();
+        let sum = |of: &dyn Fn(&stokehold_planner::Endpoint) -> u64| seen.endpoints.iter().map(of).sum::<u64>();
         let arrived = sum(&|endpoint| endpoint.work.iter().map(|work| work.arrived).sum());
         let waiting = sum(&|endpoint| endpoint.work.iter().map(|work| work.waiting).sum());
         let running = sum(&|endpoint| endpoint.running);

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use stokehold_planner::observation::Offer;
 use stokehold_queue::Error;
 use stokehold_queue::registry::{Caps, Granted, MachineRecord, Term, Wanted};
 
 use super::is;
-use crate::observation::Offer;
 use crate::provider::{Order, Provider};
 use crate::rental_ledger::RentalLedger;
 use crate::rental_ledger::memory::MemoryLedger;

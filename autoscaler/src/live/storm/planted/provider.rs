@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use stokehold_planner::observation::Offer;
+use stokehold_planner::snapshot::Needs;
 use stokehold_queue::registry::{MachineRecord, Wanted};
 use stokehold_units::UsdMicros;
 
 use super::is;
-use crate::observation::Offer;
 use crate::provider::{Charge, Order, Provider, ProviderError, Rental, RentalState, in_time};
 use crate::rental_ledger::memory::MemoryLedger;
-use crate::snapshot::Needs;
 use crate::sync::lock;
 
 /// State that planted bugs of all autoscalers of one simulation share.

@@ -1,11 +1,11 @@
 //! Lists with wrong contents, while machines run, boot and drain.
 
 use stokehold_fake_vast::{Fault, Route, Rule};
+use stokehold_planner::Policy;
 use stokehold_queue::registry::Wanted;
 
 use super::super::stage::{Stage, market, play, policy};
 use super::{DRAW, listing};
-use crate::policy::Policy;
 
 /// Duration of the fault, seconds.
 const LASTS_S: f64 = 600.0;

@@ -1,10 +1,10 @@
 //! Interruptible machines that are outbid.
 
 use stokehold_fake_vast::{self as fake, Fault, OutbidLook, Rule};
+use stokehold_planner::Policy;
 
 use super::super::stage::{Stage, market, play, policy};
 use super::{DRAW, FILM, listing};
-use crate::policy::Policy;
 
 /// Time during which work arrives, seconds.
 const WORK_S: f64 = 2.0 * 3_600.0;

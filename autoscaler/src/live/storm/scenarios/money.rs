@@ -1,12 +1,12 @@
 //! A budget, a machine that cannot be destroyed, and an account with little credit.
 
 use stokehold_fake_vast::{self as fake, Act, Fault, Listing, Route, Rule};
+use stokehold_planner::Policy;
 use stokehold_queue::registry::Wanted;
 
 use super::super::fleet::Endpoint;
 use super::super::stage::{Stage, market, play, policy};
 use super::{DRAW, FILM, listing};
-use crate::policy::Policy;
 
 const HOUR_S: f64 = 3_600.0;
 

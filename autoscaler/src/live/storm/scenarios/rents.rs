@@ -6,6 +6,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use stokehold_fake_vast::{self as fake, Fault, Listing, Route, Rule};
+use stokehold_planner::Policy;
 
 use super::super::LEASE_MS;
 use super::super::cloud::id_of;
@@ -14,7 +15,6 @@ use super::super::killed::{Killed, killed_after};
 use super::super::scaler::Scaler;
 use super::super::stage::{Stage, market, play, policy};
 use super::{DRAW, FILM, listing};
-use crate::policy::Policy;
 
 /// An orphan is adopted or destroyed within this time, seconds.
 const ORPHAN_S: f64 = 600.0;

@@ -1,6 +1,6 @@
 //! Observations for decisions and samples for plots.
 
-use stokehold_queue::vram::{DECLARED_MAX_GIB, class_of_gib};
+use stokehold_protocol::vram::{DECLARED_MAX_GIB, class_of_gib};
 use stokehold_units::{Mib, UsdMicros};
 
 use super::{START_MS, World, s};

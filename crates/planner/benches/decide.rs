@@ -7,7 +7,7 @@ mod large;
 
 use std::time::Instant;
 
-use stokehold_autoscaler::{Observer, Policy, Snapshot, decide};
+use stokehold_planner::{Observer, Policy, Snapshot, decide};
 
 const ROUNDS: u32 = 200;
 

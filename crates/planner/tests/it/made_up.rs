@@ -3,10 +3,10 @@
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
-use stokehold_autoscaler::observation::Traits;
-use stokehold_autoscaler::snapshot::{Group, KindLearned, Needs};
-use stokehold_autoscaler::{Learned, Level, Machine, Name, Observation, Offer, Phase, Policy};
-use stokehold_queue::requirements::Requirements;
+use stokehold_planner::observation::Traits;
+use stokehold_planner::snapshot::{Group, KindLearned, Needs};
+use stokehold_planner::{Learned, Level, Machine, Name, Observation, Offer, Phase, Policy};
+use stokehold_protocol::requirements::Requirements;
 use stokehold_units::{Mib, UsdMicros};
 
 const NOW_S: f64 = 1_700_000_000.0;

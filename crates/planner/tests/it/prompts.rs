@@ -1,11 +1,11 @@
 //! The number of machines for prompts of an engine that runs 64 of them at once, by the arithmetic of the policy.
 
-use stokehold_autoscaler::observation::Runs;
-use stokehold_autoscaler::plan::Reason;
-use stokehold_autoscaler::simulate::offers::Kind;
-use stokehold_autoscaler::simulate::trace::{Job, Priority};
-use stokehold_autoscaler::simulate::{Outcome, Reported, Rules, run};
-use stokehold_autoscaler::{Action, Name, Planner, Policy};
+use stokehold_planner::observation::Runs;
+use stokehold_planner::plan::Reason;
+use stokehold_planner::simulate::offers::Kind;
+use stokehold_planner::simulate::trace::{Job, Priority};
+use stokehold_planner::simulate::{Outcome, Reported, Rules, run};
+use stokehold_planner::{Action, Name, Planner, Policy};
 
 use crate::goldens::Morning;
 

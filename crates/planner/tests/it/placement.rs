@@ -2,13 +2,13 @@
 //! offer and the gateway's check of the worker that joins from it agree.
 
 use proptest::prelude::*;
-use stokehold_autoscaler::Offer;
-use stokehold_autoscaler::observation::Traits;
-use stokehold_autoscaler::snapshot::Needs;
-use stokehold_queue::gateway::Gpu;
-use stokehold_queue::gpus::{KINDS, Kind};
-use stokehold_queue::requirements::{self, Requirements, SandboxLevel, Trust, Version};
-use stokehold_queue::vram::{VramNeed, mib_of_gib, sold_gib};
+use stokehold_planner::Offer;
+use stokehold_planner::observation::Traits;
+use stokehold_planner::snapshot::Needs;
+use stokehold_protocol::gateway::Gpu;
+use stokehold_protocol::gpus::{KINDS, Kind};
+use stokehold_protocol::requirements::{self, Requirements, SandboxLevel, Trust, Version};
+use stokehold_protocol::vram::{VramNeed, mib_of_gib, sold_gib};
 use stokehold_units::Mib;
 
 /// Words that people write into `gpu_models`.
@@ -116,7 +116,7 @@ fn a_model_is_matched_by_whole_words_in_any_case() {
 
 #[test]
 fn every_kind_that_has_a_price_is_in_the_table_of_kinds() {
-    for line in include_str!("../../../lab/fake-vast/src/kinds.csv").lines().skip(1) {
+    for line in include_str!("../../../../lab/fake-vast/src/kinds.csv").lines().skip(1) {
         let (name, rest) = line.split_once(',').unwrap();
         let reported_mib: u64 = rest.split(',').next().unwrap().parse().unwrap();
         let kind = KINDS.iter().find(|kind| kind.market.unwrap_or(kind.name) == name);

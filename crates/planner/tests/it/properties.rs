@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stokehold_autoscaler::{Action, Machine, Name, Observation, Offer, Phase, Plan, Policy, Reason, Snapshot, decide};
+use stokehold_planner::{Action, Machine, Name, Observation, Offer, Phase, Plan, Policy, Reason, Snapshot, decide};
 use stokehold_units::{Mib, UsdMicros};
 
 use crate::made_up::{Case, Sort, case};

@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use stokehold_autoscaler::observation::{Traits, Work};
-use stokehold_autoscaler::{
-    Endpoint, Machine, Name, Observation, Observer, Offer, Phase, Plan, Policy, Snapshot, decide,
-};
+use stokehold_planner::observation::{Traits, Work};
+use stokehold_planner::{Endpoint, Machine, Name, Observation, Observer, Offer, Phase, Plan, Policy, Snapshot, decide};
 use stokehold_units::{Mib, UsdMicros};
 
 /// A Monday, 08:00 UTC.

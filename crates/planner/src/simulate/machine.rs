@@ -1,9 +1,9 @@
 //! A simulated machine: the worker's ledger over one GPU, the models on it, and its bill.
 
-use stokehold_queue::capability::Capability;
-use stokehold_queue::gateway::Gpu;
+use stokehold_protocol::capability::Capability;
+use stokehold_protocol::gateway::Gpu;
+use stokehold_protocol::vram::mib_of_gib;
 use stokehold_queue::queue::{LeaseQuery, WarmLane, patience_ms};
-use stokehold_queue::vram::mib_of_gib;
 use stokehold_vram::{Idle, Ledger, Need, Reservation, Ticket};
 
 use super::rules::{Rules, cold_load_s, disk_load_s};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use stokehold_queue::requirements::Requirements;
+use stokehold_protocol::requirements::Requirements;
 use stokehold_units::{Mib, gib};
 
 use crate::learned::Level;
@@ -126,7 +126,7 @@ impl Needs {
         let has_cards = self.vram == Mib::ZERO || vram >= self.vram && cards >= self.demands.gpus;
         // The same check as the gateway's, so that a rented machine will be leased jobs.
         let is_met = || self.demands.is_met_by_kind(kind, || traits.compute_capability);
-        let offer = stokehold_queue::requirements::Offer {
+        let offer = stokehold_protocol::requirements::Offer {
             gpus: &[],
             cuda: traits.cuda,
             region: &traits.region,

@@ -1,9 +1,9 @@
 //! A large observation: 1,000 endpoints with several sets of requirements, 500 machines, 3,000 offers, and more work
 //! than machines.
 
-use stokehold_autoscaler::observation::{Traits, Work};
-use stokehold_autoscaler::{Endpoint, Machine, Observation, Offer, Phase};
-use stokehold_queue::requirements::Requirements;
+use stokehold_planner::observation::{Traits, Work};
+use stokehold_planner::{Endpoint, Machine, Observation, Offer, Phase};
+use stokehold_protocol::requirements::Requirements;
 use stokehold_units::{Mib, UsdMicros};
 
 const NOW_S: f64 = 1_700_000_000.0;

@@ -1,6 +1,6 @@
 //! A large observation is decided like any other; `benches/decide.rs` measures the time.
 
-use stokehold_autoscaler::{Action, Observer, Policy, Snapshot, decide};
+use stokehold_planner::{Action, Observer, Policy, Snapshot, decide};
 
 use crate::large;
 

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use rand::Rng as _;
+use stokehold_protocol::capability::Capability;
 use stokehold_queue::Queue as _;
-use stokehold_queue::capability::Capability;
 
 use super::{Event, World, digit, now};
 use crate::durations::millis;

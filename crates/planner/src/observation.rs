@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stokehold_queue::requirements::{Requirements, SandboxLevel, Trust, Version};
+use stokehold_protocol::requirements::{Requirements, SandboxLevel, Trust, Version};
 use stokehold_units::{Mib, UsdMicros, gib, usd};
 
 use crate::name::Name;
@@ -285,7 +285,7 @@ impl Offer {
     /// were any: another release may have written it, or a file was edited. Its machine exists and costs money in any
     /// case.
     #[must_use]
-    pub(crate) fn recovered(recorded: &Value) -> (Self, bool) {
+    pub fn recovered(recorded: &Value) -> (Self, bool) {
         let unread = match Self::deserialize(recorded) {
             Ok(offer) => return (offer, false),
             Err(_) => Self::unknown(),

@@ -1,12 +1,12 @@
 //! Limits and weights of decisions.
 
 use serde::{Deserialize, Serialize};
-use stokehold_queue::json_in_words;
+use stokehold_serde_words::json_in_words;
 use stokehold_units::UsdMicros;
 
 /// Settings of earlier releases that have no effect any more. Configuration files and recorded histories that contain
 /// them are still read.
-pub(crate) const RETIRED: [&str; 1] = ["prefetch_max"];
+pub const RETIRED: [&str; 1] = ["prefetch_max"];
 
 /// Treatment of rented machines when the budget of a day is spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
