@@ -35,6 +35,7 @@ use crate::disk;
 use crate::failure::{died, raised};
 use crate::gateway::Gateway;
 use crate::inputs;
+use crate::leases::AttemptLease;
 use crate::load::{LeaseSlot, Load};
 use crate::output::{self, StoreError};
 use crate::pool::{ModelGuard, NotReady, Pool, Ready};
@@ -149,13 +150,12 @@ struct Inputs {
 }
 
 impl Attempts {
-    /// Runs one leased job to its end. `lost` is cancelled when the lease is lost. `claim` holds GPUs that were
-    /// reserved for the job.
+    /// Runs one leased job to its end. `claim` holds GPUs that were reserved for the job.
     pub(crate) async fn run(
         &self,
         job: LeasedJob,
         mut slot: LeaseSlot,
-        lost: CancellationToken,
+        held: &AttemptLease,
         claim: Option<Claim>,
     ) -> End {
         let lease = LeaseRef { job_id: job.job_id, fence: job.fence.clone() };
@@ -163,13 +163,13 @@ impl Attempts {
             shared: self,
             lease: &lease,
             slot: &mut slot,
-            signals: Signals { lost: &lost, leaving: &self.leaving },
+            signals: Signals { lost: &held.lost, leaving: &self.leaving },
             leased: Instant::now(),
             timing: Timing::default(),
             usage: None,
             gpus: Vec::new(),
         };
-        let outcome = attempt.outcome(job, claim).await;
+        let outcome = attempt.outcome(job, held, claim).await;
         let Attempt { timing, usage, gpus, .. } = attempt;
         let mut vram_need_mib = None;
         let outcome = match outcome {
@@ -196,7 +196,12 @@ impl Attempts {
 }
 
 impl<'a> Attempt<'a> {
-    async fn outcome(&mut self, mut job: LeasedJob, claim: Option<Claim>) -> Result<FinishOutcome, Error> {
+    async fn outcome(
+        &mut self,
+        mut job: LeasedJob,
+        held: &AttemptLease,
+        claim: Option<Claim>,
+    ) -> Result<FinishOutcome, Error> {
         let (number, signals) = (self.shared.next_number(), self.signals);
         let (model, turn, mut ready, mut inputs) = tokio::select! {
             prepared = self.prepare(&job, claim) => prepared?,
@@ -207,6 +212,9 @@ impl<'a> Attempt<'a> {
         }
         let scratch = RunFolder::new(&model.endpoint.folder().work(), number);
         self.record_load(&ready);
+        if held.is_overdue() {
+            return Err(Error::LeaseLost);
+        }
 
         let started = Instant::now();
         let files = std::mem::take(&mut inputs.files);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stokehold_protocol::gateway::{ExtendReply, GpuHealth, JoinReply, ModelRef, Offer, ReserveGpus, WorkerStatus};
+use stokehold_protocol::gateway::{ExtendReply, GpuHealth, ModelRef, Offer, ReserveGpus, WorkerStatus};
 use stokehold_supervise::Supervisor;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep;
@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::gateway::Gateway;
 use crate::gpus::Gpus;
 use crate::host::Host;
-use crate::leases::{HeartbeatConfig, Leases, keep};
+use crate::leases::{Leases, keep};
 use crate::metrics;
 use crate::rental::Reached;
 
@@ -88,11 +88,7 @@ struct Worker {
 }
 
 impl Worker {
-    async fn send_heartbeats(self: Arc<Self>, joined: JoinReply, stop: CancellationToken) {
-        let heartbeat = HeartbeatConfig {
-            every: Duration::from_millis(joined.extend_every_ms),
-            lease: Duration::from_millis(joined.lease_ms),
-        };
+    async fn send_heartbeats(self: Arc<Self>, stop: CancellationToken) {
         let pool = &self.attempts.pool;
         let report = || {
             let running = u32::try_from(self.leases.running()).unwrap_or(u32::MAX);
@@ -122,7 +118,7 @@ impl Worker {
             self.next.send_replace(reply.next.clone());
         };
         let changed = || pool.starting_changed();
-        keep(&self.leases, &self.gateway, heartbeat, report, changed, on_reply, stop).await;
+        keep(&self.leases, &self.gateway, report, changed, on_reply, stop).await;
     }
 
     /// The current offer, if it exceeds that of the waiting lease call. `None` without GPUs, whose room is what

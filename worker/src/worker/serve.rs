@@ -109,7 +109,7 @@ impl Worker {
         for job in jobs {
             let claim = claim.take();
             let lease = LeaseRef { job_id: job.job_id, fence: job.fence.clone() };
-            let lost = self.leases.add(lease.clone());
+            let held = self.leases.add(lease.clone());
             let slot = self.attempts.load.open();
             let (worker, ends) = (Arc::clone(self), ends.clone());
             let span = tracing::info_span!(
@@ -121,7 +121,7 @@ impl Worker {
                 trace.id = job.trace_id()
             );
             let attempt = async move {
-                let run = Box::pin(worker.attempts.run(job, slot, lost, claim));
+                let run = Box::pin(worker.attempts.run(job, slot, &held, claim));
                 let end =
                     guard_beside("attempt", run).await.unwrap_or_else(|panic| End::panicked(&lease, panic.message()));
                 match end {

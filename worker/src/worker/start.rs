@@ -20,7 +20,7 @@ use crate::environment::{Builds, Environments, EnvironmentsConfig, RunnerWheel};
 use crate::gateway::{Error, Gateway};
 use crate::gpus::Gpus;
 use crate::host::Host;
-use crate::leases::Leases;
+use crate::leases::{HeartbeatConfig, Leases};
 use crate::load::Load;
 use crate::machine;
 use crate::package::{Packages, PackagesConfig};
@@ -68,11 +68,15 @@ pub(super) async fn work(
     );
     resources.gpus.watch()?;
     resources.gpus.read_now().await;
-    let (worker, to_reserve) = resources.worker(config, gateway, &shutdown)?;
+    let leases = Leases::new(HeartbeatConfig {
+        every: Duration::from_millis(joined.extend_every_ms),
+        lease: Duration::from_millis(joined.lease_ms),
+    });
+    let (worker, to_reserve) = resources.worker(config, gateway, leases, &shutdown)?;
     let heartbeat = CancellationToken::new();
     let mut duties = worker.start_duties(&supervisor);
     let (beats, stop) = (Arc::clone(&worker), heartbeat.clone());
-    let beat = move || Arc::clone(&beats).send_heartbeats(joined.clone(), stop.clone());
+    let beat = move || Arc::clone(&beats).send_heartbeats(stop.clone());
     let beating = tokio::spawn(supervisor.restart_on_panic("heartbeat", beat));
     worker.serve(to_reserve, shutdown).await;
     duties.shutdown().await;
@@ -132,6 +136,7 @@ impl Resources {
         &self,
         config: Config,
         gateway: Arc<Gateway>,
+        leases: Leases,
         shutdown: &CancellationToken,
     ) -> anyhow::Result<(Arc<Worker>, mpsc::Receiver<ReserveGpus>)> {
         let weights = Weights::open(&WeightsConfig { dir: config.cache_dir.clone(), cap_bytes: config.weights_bytes })?;
@@ -153,7 +158,7 @@ impl Resources {
             gateway,
             gpus: self.gpus.clone(),
             host,
-            leases: Leases::default(),
+            leases,
             attempts,
             reservations,
             kept: watch::Sender::default(),
