@@ -3,11 +3,10 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 logs=$(mktemp -d)
-# Most tests of a crate wait for processes and timers, so two run at once per core. Each end-to-end test keeps a core
-# busy, and some of them kill workers at given times, so one runs at once per core.
+# Most tests wait for processes and timers: those of a crate use half of a core, end-to-end tests a fifth.
 cores=$(nproc)
 threads=${RUST_TEST_THREADS:-$((2 * cores))}
-whole=${RUST_TEST_THREADS:-$cores}
+whole=${RUST_TEST_THREADS:-$((3 * cores))}
 export RUST_TEST_THREADS=$threads
 trap 'rm -rf "$logs"' EXIT
 failed=0
