@@ -23,7 +23,9 @@ export default defineConfig({
     screenshot: "only-on-failure",
   },
   projects: [
-    { name: "tests", testMatch: "*.spec.ts" },
+    // The longest one, which waits for machines, begins first.
+    { name: "waiting", testMatch: "waiting.spec.ts" },
+    { name: "tests", testMatch: "*.spec.ts", testIgnore: "waiting.spec.ts" },
     { name: "screenshots", testMatch: "screenshots.ts" },
   ],
 });

@@ -29,15 +29,16 @@ test.describe("a job that waits for a machine", () => {
   });
   test.afterAll(async () => { await stack.stop(); stack.remove(); });
 
-  for (const [screen, size] of Object.entries(SCREENS)) {
-    test(`its page goes through the steps, ${screen}`, async ({ page, context }) => {
-      const { api } = stack;
-      await api.until("machines stay", "/v1/fleet", (fleet: Schemas["Fleet"]) => fleet.machines.length === 0);
-      // The machines of this market share one disk.
-      rmSync(join(stack.data, "cache", "envs"), { recursive: true });
-      await enter(context, api.url, api.token);
+  test("its page goes through the steps, on each screen", async ({ context }) => {
+    const { api } = stack;
+    await api.until("machines stay", "/v1/fleet", (fleet: Schemas["Fleet"]) => fleet.machines.length === 0);
+    // The machines of this market share one disk.
+    rmSync(join(stack.data, "cache", "envs"), { recursive: true });
+    await enter(context, api.url, api.token);
+    const job = await api.submit({ endpoint: "slow", input: { n: 1, seconds: 8 } });
+    await Promise.all(Object.values(SCREENS).map(async (size) => {
+      const page = await context.newPage();
       await page.setViewportSize(size);
-      const job = await api.submit({ endpoint: "slow", input: { n: 1, seconds: 8 } });
       await page.goto(`${api.url}/dashboard/jobs/${job.id}`);
       await live(page);
       const line = page.locator(".waiting");
@@ -61,7 +62,7 @@ test.describe("a job that waits for a machine", () => {
       expect(widest, "nothing lies beside the screen").toBeLessThanOrEqual(size.width);
       const { violations } = await axe(page);
       expect(violations).toEqual([]);
-      expect((await api.ask<Job>(`/v1/jobs/${job.id}`)).state).toMatch(/running|succeeded/);
-    });
-  }
+    }));
+    expect((await api.ask<Job>(`/v1/jobs/${job.id}`)).state).toMatch(/running|succeeded/);
+  });
 });
