@@ -68,6 +68,7 @@ pub struct Vast {
     classes: Mutex<Vec<Class>>,
     /// Number of requested changes. A list from before the last change is outdated.
     changes: AtomicU64,
+    settles_after: Duration,
 }
 
 impl Vast {
@@ -93,7 +94,16 @@ impl Vast {
             avoided: Mutex::default(),
             classes: Mutex::new(Class::all(&[])),
             changes: AtomicU64::new(0),
+            settles_after: SETTLES_AFTER,
         })
+    }
+
+    /// Sets the time until lists are reliable. Only for a market whose lists are: a machine that is rented and missing
+    /// for longer counts as gone.
+    #[must_use]
+    pub fn settling_after(mut self, settles_after: Duration) -> Self {
+        self.settles_after = settles_after;
+        self
     }
 
     async fn set_state(&self, rental: &str, state: &str) -> Result<(), ProviderError> {
@@ -224,7 +234,7 @@ impl Provider for Vast {
     }
 
     fn settles_after(&self) -> Duration {
-        SETTLES_AFTER
+        self.settles_after
     }
 
     fn avoid(&self, hosts: &BTreeSet<String>) {

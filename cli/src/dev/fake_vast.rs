@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use stokehold_autoscaler::config::Config;
@@ -28,6 +29,10 @@ const RESTART_S: (f64, f64) = (2.0, 5.0);
 /// Time after the end of an instance at which its charges are final, seconds. Short, because the simulated provider
 /// never charges late.
 const CHARGES_SETTLE_S: u64 = 6;
+
+/// Time until a list contains a new instance, longer than the autoscaler caches a list. Short, because the lists of the
+/// simulated provider have no delay.
+const LISTS_SETTLE: Duration = Duration::from_secs(20);
 
 /// Variables that an instance sets itself or gets with its rental. It inherits the other worker settings.
 const ITS_OWN: [&str; 12] = [
@@ -102,7 +107,7 @@ impl FakeVast {
         };
         let http = Http::new(&settings.url, &settings.api_key)?;
         let script = bootstrap::script("".into()).await?;
-        Ok(Vast::new(settings, policy, gateway_url, script, Arc::new(http))?)
+        Ok(Vast::new(settings, policy, gateway_url, script, Arc::new(http))?.settling_after(LISTS_SETTLE))
     }
 }
 
