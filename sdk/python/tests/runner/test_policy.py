@@ -183,3 +183,5 @@ def test_an_unknown_option_names_those_that_there_are() -> None:
         endpoint(colour=1)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r"has no option vram_gb \(did you mean vram_gib\?\)"):
         endpoint(vram_gb=1)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r'takes its options by name: write @endpoint\(name="noop"\)$'):
+        endpoint("noop")  # type: ignore[call-overload]

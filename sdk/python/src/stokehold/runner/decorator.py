@@ -102,6 +102,8 @@ def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]
 
     Raises `ValueError` for an invalid option.
     """
+    if isinstance(target, str):
+        raise TypeError(f'@endpoint takes its options by name: write @endpoint(name="{target}")')
     allowed = [field.name for field in fields(Options)]
     if unknown := [name for name in options if name not in allowed]:
         close = get_close_matches(unknown[0], allowed, n=1)
