@@ -99,7 +99,7 @@ impl Leases {
     /// Records that the gateway extended the lease in a request made at `asked`.
     fn confirm(&self, lease: &LeaseRef, asked: Instant) {
         if let Some(state) = self.leases.lock().get(lease) {
-            state.confirmed.send_if_modified(|confirmed| std::mem::replace(confirmed, asked.max(*confirmed)) < asked);
+            state.confirmed.send_modify(|confirmed| *confirmed = asked.max(*confirmed));
         }
     }
 

@@ -98,8 +98,8 @@ impl Vast {
         })
     }
 
-    /// Sets the time until lists are reliable. Only for a market whose lists are: a machine that is rented and missing
-    /// for longer counts as gone.
+    /// Sets the time after a rental until lists are reliable; default: 90 s. A machine that lists lack after this time
+    /// counts as gone, so a shorter time is only for a market whose lists have no delay.
     #[must_use]
     pub fn settling_after(mut self, settles_after: Duration) -> Self {
         self.settles_after = settles_after;
