@@ -6,16 +6,16 @@
 --       4 capability with empty GPUs, both "<requirement set>:<GiB> ..." | 5 reserve_after_ms |
 --       6 reserve_for_ms: no other worker is asked for this time
 -- Reply {the class, "" = none}
---- @include "lib/capability", "lib/clock", "lib/keys", "lib/lane_keys", "lib/next_entry", "lib/text"
+--- @include "lib/capability", "lib/clock", "lib/ids", "lib/keys", "lib/lane_keys", "lib/next_entry", "lib/text"
 local now, reserve_after_ms, reserve_for_ms = clock(ARGV[1]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local free_capability, full_capability = capability_of(ARGV[3]), capability_of(ARGV[4])
 
--- Since when the same job has been the next one. The age of the job would not do: in a long queue all jobs are old,
--- however fast it moves.
+-- Since when the same job has been the next one, also if workers without room have leased and released it meanwhile.
+-- The age of the job would not do: in a long queue all jobs are old, however fast it moves.
 local function head_since(priority, class)
-  local entry, lane = next_entry(priority, class)
-  if not entry then return now end
-  local key, head = ROOT .. ':head:' .. priority .. ':' .. class, lane .. ' ' .. entry
+  local head = id_of((select(2, next_entry(priority, class))))
+  if not head then return now end
+  local key = ROOT .. ':head:' .. priority .. ':' .. class
   local since, before = string.match(redis.call('GET', key) or '', '^(%d+) (.*)$')
   if before ~= head then since = text(now) end
   redis.call('SET', key, since .. ' ' .. head, 'PX', reserve_after_ms + reserve_for_ms)

@@ -38,7 +38,7 @@
 //! | `:ended` | ZSET | ended jobs by the time they may move to history | until then |
 //! | `:dead:<tenant>` | ZSET | failed and expired jobs that were not retried, by end | until history has them |
 //! | `:hold:<class>` | STRING | the worker that reserves room for a job of this class | `HOLD_MS` |
-//! | `:head:<priority>:<class>` | STRING | since when, and which entry of which lane is the next one of a class that a worker has no room for | `HOLD_AFTER_MS` + `HOLD_MS` |
+//! | `:head:<priority>:<class>` | STRING | since when, and which job is the next one of a class that a worker has no room for | `HOLD_AFTER_MS` + `HOLD_MS` |
 //! | `:warm:<class>:<tenant>:<endpoint>` | ZSET | parked lease polls of workers that have this endpoint loaded and take more jobs, by rank | a minute, or while one waits |
 //! | `:parked:<requirement set>` | ZSET | parked lease polls `<replica>/<waiter>/<set>.<set>...` of workers that meet this requirement set, by GiB and rank | while not empty |
 //! | `:quarantine` | ZSET | jobs whose record cannot be read, by the time this was found, unix ms (quarantine.rs) | until an operator decides |

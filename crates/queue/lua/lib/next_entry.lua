@@ -7,11 +7,11 @@ local function next_lane(priority, class)
   return tenant and redis.call('ZRANGE', lanes_key(priority, class, tenant), 0, 0)[1]
 end
 
--- The entry of that lane that is due, and the lane; nil if there is none.
+-- The ID of that lane's next entry, and the job's ID in bytes; nil if there is none.
 local function next_entry(priority, class)
   local lane = next_lane(priority, class)
   for _, stream in ipairs(lane and {requeued_key(lane), lane_key(lane)} or {}) do
     local entry = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
-    if entry then return entry[1], lane end
+    if entry then return entry[1], entry[2][2] end
   end
 end

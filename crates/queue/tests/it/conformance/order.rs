@@ -233,4 +233,12 @@ pub(crate) async fn a_card_is_held_by_one_worker_for_a_large_job_that_has_waited
         None,
         "what is old, and is served all the same, needs no help"
     );
+    let largest = Capability::usual(80);
+    assert_eq!(queue.hold("w3", &now, &largest).await.unwrap(), None, "the wait of another class begins");
+    for _ in 0..2 {
+        clock.advance_ms(HOLD_AFTER_MS / 2);
+        let lease = queue.lease(LeaseQuery { only: Some(80), ..query(1, 80) }).await.unwrap().remove(0);
+        queue.release(&[lease.named()]).await.unwrap();
+    }
+    assert_eq!(queue.hold("w3", &now, &largest).await.unwrap(), Some(80), "a release does not restart its wait");
 }
