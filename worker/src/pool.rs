@@ -15,6 +15,7 @@
 //! except the ledger's.
 
 mod ahead;
+mod crowded;
 mod endpoint;
 mod fetch;
 mod load;
@@ -47,6 +48,7 @@ use crate::sandbox::Sandbox;
 use crate::scratch::EndpointFolder;
 use crate::turns::Slots;
 use crate::weights::Weights;
+use crowded::Crowded;
 use endpoint::Endpoint;
 pub(crate) use model::ModelGuard;
 use model::{Growing, Model};
@@ -67,7 +69,7 @@ pub(crate) struct Pool {
     slots: Arc<Slots>,
     endpoints: Mutex<HashMap<ModelRef, Arc<OnceCell<Arc<Endpoint>>>>>,
     /// Models for which there was no room recently.
-    crowded: Mutex<HashMap<ModelRef, Instant>>,
+    crowded: Mutex<Crowded>,
     /// Notified when a run or a claim of a GPU has ended.
     ended: Arc<Notify>,
     /// Jobs that wait for a model.
@@ -128,7 +130,7 @@ impl Pool {
     /// Loads as many additional models as the waiting jobs justify. `lease` belongs to the job: the holder of a lease
     /// may get the endpoint's secrets. Does nothing while models lack room: additional models must not take more of it.
     pub(crate) fn grow(self: &Arc<Self>, beside: &ModelGuard, lease: &LeaseRef) {
-        if self.is_short() {
+        if self.crowded.lock().is_any() {
             return;
         }
         for growing in beside.endpoint.grow() {

@@ -130,13 +130,7 @@ impl Pool {
             if model.need().vram.is_of_gpu() {
                 self.enters(model, StartPhase::Gpu);
             }
-            let room = self.make_room(model, claim.take()).await;
-            // An additional model must not displace jobs of other versions.
-            let reservation = room.inspect_err(|_| {
-                if !model.is_growing() {
-                    self.crowd(model.endpoint.named())
-                }
-            })?;
+            let reservation = self.make_room(model, claim.take()).await?;
             let gpus = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.gpus.clone());
             let on_gpu = !gpus.is_empty();
             *model.on.lock() = gpus;

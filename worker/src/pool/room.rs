@@ -15,9 +15,6 @@ use crate::failure::{failed, infra};
 /// Timeout of a claim that waits for runs on its GPU to end.
 const CLAIM_MAX: Duration = Duration::from_secs(120);
 
-/// Time for which a model without room keeps jobs of its other versions away.
-const CROWDED: Duration = Duration::from_secs(2);
-
 impl Pool {
     /// Reserves the memory that the model needs, and evicts idle runners until it fits. `None` if it needs no GPU.
     pub(super) async fn make_room(
@@ -26,10 +23,23 @@ impl Pool {
         claim: Option<Claim>,
     ) -> Result<Option<Reservation>, NotReady> {
         let need = model.need();
-        if need.vram.is_of_gpu() {
-            return self.reserve(model, &need, claim).await.map(Some);
+        if !need.vram.is_of_gpu() {
+            return self.limit_loaded(model).await.map(|()| None);
         }
-        self.limit_loaded(model).await.map(|()| None)
+        let reservation = self.reserve(model, &need, claim).await;
+        // An additional model must not keep jobs of others away.
+        if !model.is_growing() {
+            let mut crowded = self.crowded.lock();
+            match &reservation {
+                Ok(_) => crowded.had_room(&model.endpoint.named()),
+                Err(_) => crowded.had_none(
+                    model.endpoint.named(),
+                    need.vram.class_gib().unwrap_or(u32::MAX),
+                    &model.endpoint.usable_gpus,
+                ),
+            }
+        }
+        reservation.map(Some)
     }
 
     /// Evicts idle runners until one more model on the CPU may be loaded.
@@ -221,30 +231,13 @@ impl Pool {
         self.known().iter().filter(|model| model.is_loaded()).count()
     }
 
-    /// The largest VRAM class that could be loaded now, for each GPU.
+    /// The largest VRAM class that could be loaded now, for each GPU. It leaves out what a model recently had no room
+    /// for.
     pub(crate) fn reach(&self) -> Vec<GpuCapability> {
         let idle: Vec<Ticket> = self.evictable().iter().filter_map(|model| model.ticket()).collect();
-        self.gpus.ledger().reach(&idle)
-    }
-
-    /// Records that there was no room for this model.
-    pub(super) fn crowd(&self, model: ModelRef) {
-        let mut crowded = self.crowded.lock();
-        crowded.retain(|_, since| since.elapsed() < CROWDED);
-        crowded.insert(model, Instant::now());
-    }
-
-    /// Whether there was recently no room for some model.
-    pub(super) fn is_short(&self) -> bool {
-        self.crowded.lock().values().any(|since| since.elapsed() < CROWDED)
-    }
-
-    /// Whether there was recently no room for another version of this model.
-    pub(super) fn is_crowded(&self, model: &ModelRef) -> bool {
-        let is_other = |other: &ModelRef| {
-            (&other.tenant, &other.endpoint) == (&model.tenant, &model.endpoint) && other.version != model.version
-        };
-        self.crowded.lock().iter().any(|(other, since)| is_other(other) && since.elapsed() < CROWDED)
+        let mut gpus = self.gpus.ledger().reach(&idle);
+        self.crowded.lock().withhold(&mut gpus);
+        gpus
     }
 
     /// Attributes the error of a job to a faulty GPU if it ran on one.

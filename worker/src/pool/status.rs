@@ -68,7 +68,7 @@ impl Pool {
     /// Number of further jobs that a loaded model can take. 0 while there was recently no room for another version of
     /// it: its jobs come from the same lane and would be leased in vain.
     fn takes(&self, model: &Model) -> u32 {
-        if self.is_crowded(&model.endpoint.named()) {
+        if self.crowded.lock().is_another_version(&model.endpoint.named()) {
             return 0;
         }
         let free = model.turns.capacity().saturating_sub(model.users());
