@@ -29,7 +29,7 @@ mod warmup;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use stokehold_protocol::gateway::{Gpu, LeaseRef, ModelRef};

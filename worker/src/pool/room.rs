@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use stokehold_protocol::gateway::{GpuCapability, ModelRef};
+use stokehold_protocol::gateway::GpuCapability;
 use stokehold_protocol::job::{ErrorCode, JobError};
 use stokehold_vram::{Claim, Idle, Need, Reservation, Ticket};
 
