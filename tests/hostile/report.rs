@@ -89,6 +89,14 @@ impl Report {
         self.lines.push(Line { surface, level, promise, attempted, got, failed });
     }
 
+    /// Adds the results of another part of the run.
+    pub(crate) fn add(&mut self, other: Self) {
+        let Self { lines, skipped, broken } = other;
+        self.lines.extend(lines);
+        self.skipped.extend(skipped);
+        self.broken.extend(broken);
+    }
+
     /// Records that nothing could be attempted, and why.
     pub(crate) fn skip(&mut self, surface: &'static str, level: &str, why: &str) {
         println!("{surface} {level}: SKIPPED: {why}");
