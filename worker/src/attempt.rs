@@ -213,6 +213,7 @@ impl<'a> Attempt<'a> {
         let scratch = RunFolder::new(&model.endpoint.folder().work(), number);
         self.record_load(&ready);
         if held.is_overdue() {
+            tracing::warn!(job.id = %self.lease.job_id, "lease lost before the run started");
             return Err(Error::LeaseLost);
         }
 
