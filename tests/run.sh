@@ -3,10 +3,10 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 logs=$(mktemp -d)
-# Most tests wait for processes and timers: those of a crate use half of a core, end-to-end tests a fifth.
+# Most tests wait for processes and timers: those of a crate use half of a core, end-to-end tests less than a fifth.
 cores=$(nproc)
 threads=${RUST_TEST_THREADS:-$((2 * cores))}
-whole=${RUST_TEST_THREADS:-$((3 * cores))}
+whole=${RUST_TEST_THREADS:-$((4 * cores))}
 export RUST_TEST_THREADS=$threads
 trap 'rm -rf "$logs"' EXIT
 failed=0
