@@ -5,9 +5,8 @@ cd "$(dirname "$0")/.."
 logs=$(mktemp -d)
 # Most tests wait for processes and timers: those of a crate use half of a core, end-to-end tests less than a fifth.
 cores=$(nproc)
-threads=${RUST_TEST_THREADS:-$((2 * cores))}
-whole=${RUST_TEST_THREADS:-$((4 * cores))}
-export RUST_TEST_THREADS=$threads
+given=${RUST_TEST_THREADS:-}
+export RUST_TEST_THREADS=${given:-$((2 * cores))}
 trap 'rm -rf "$logs"' EXIT
 failed=0
 
@@ -67,6 +66,28 @@ valkey() {
     return "$bad"
 }
 
+# The tests of these modules wait for up to two minutes. They start first, beside the others, which run in the order of their names.
+long=(killed:: openai_kills:: phases:: renting::)
+
+end_to_end() {
+    local module skipped=() beside bad=0
+    if [ -n "$given" ]; then
+        programs stokehold-tests '@(it|powercut|monitoring)'
+        return
+    fi
+    for module in "${long[@]}"; do skipped+=(--skip "$module"); done
+    (
+        programs stokehold-tests it "${long[@]}" || bad=1
+        programs stokehold-tests monitoring || bad=1
+        exit "$bad"
+    ) &
+    beside=$!
+    programs stokehold-tests powercut || bad=1
+    programs stokehold-tests it "${skipped[@]}" || bad=1
+    wait "$beside" || bad=1
+    return "$bad"
+}
+
 # Sums the numbers before a word in the lines that match a pattern.
 count() { # log, line pattern, word
     grep -hE "$2" "$logs/$1" 2>/dev/null | grep -oE "[0-9]+ $3" | awk '{n += $1} END {print n + 0}'
@@ -74,11 +95,11 @@ count() { # log, line pattern, word
 
 suite rust rust
 suite valkey valkey
-suite python env -C sdk/python "$PWD/.tools/dev/bin/python" -m pytest -q -n $((2 * cores))
+suite python env -C sdk/python "$PWD/.tools/dev/bin/python" -m pytest -q -n $((2 * cores)) --dist worksteal
 suite javascript npm --prefix sdk/js run --silent test
 suite dashboard npm --prefix api/dashboard run --silent test
-export RUST_TEST_THREADS=$whole
-suite end-to-end programs stokehold-tests '@(it|powercut|monitoring)'
+export RUST_TEST_THREADS=${given:-$((3 * cores))}
+suite end-to-end end_to_end
 # The quick part of `make hostile-tests`.
 suite hostile programs stokehold-tests hostile
 # The tests of the same suite that kill and restart processes. `make it TOPOLOGY=...` runs the whole suite.
