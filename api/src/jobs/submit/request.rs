@@ -36,7 +36,7 @@ const METADATA_KEY_MAX: usize = 64;
 const METADATA_VALUE_MAX: usize = 512;
 
 /// A job to run.
-#[derive(Clone, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SubmitRequest {
     /// The endpoint's name.
@@ -111,25 +111,7 @@ pub(crate) struct SubmitRequest {
 impl SubmitRequest {
     /// A request without options.
     pub(crate) fn new(endpoint: String, input: Box<RawValue>) -> Self {
-        Self {
-            endpoint,
-            version: None,
-            input,
-            priority: None,
-            timeout_s: None,
-            max_attempts: None,
-            run_after: None,
-            queue_timeout_s: None,
-            deadline_s: None,
-            retention_s: None,
-            concurrency_key: None,
-            concurrency_max: None,
-            depends_on: None,
-            webhook: None,
-            webhook_events: None,
-            metadata: None,
-            idempotency_key: None,
-        }
+        Self { endpoint, input, ..Self::default() }
     }
 }
 
