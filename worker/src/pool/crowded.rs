@@ -24,7 +24,9 @@ struct Failures {
     last: Instant,
     /// Time since the last one for which its VRAM class is not offered.
     withheld: Duration,
+    /// Its VRAM class.
     gib: u32,
+    /// The GPUs that it can use.
     on: Vec<u32>,
 }
 

@@ -32,11 +32,13 @@ impl Pool {
             let mut crowded = self.crowded.lock();
             match &reservation {
                 Ok(_) => crowded.had_room(&model.endpoint.named()),
-                Err(_) => crowded.had_none(
+                Err(NotReady::NoRoom) => crowded.had_none(
                     model.endpoint.named(),
                     need.vram.class_gib().unwrap_or(u32::MAX),
                     &model.endpoint.usable_gpus,
                 ),
+                // It would not fit on empty GPUs either, so other models may still be offered this memory.
+                Err(_) => {}
             }
         }
         reservation.map(Some)
