@@ -6,12 +6,13 @@ mod strike;
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::Cluster;
+use crate::cluster::process::Process;
 use crate::history::{Event, Kind, wall_ms};
 use crate::plan::{Fault, Plan, Planned};
 use crate::proxy::Weather;
@@ -247,18 +248,21 @@ impl Nemesis {
             if up {
                 self.busy.remove(&target);
             } else {
-                anyhow::ensure!(!self.is_over(target), "{target:?} ended by itself while it started: see its log");
+                if let Some(process) = self.process(target) {
+                    process.ensure_running().with_context(|| format!("{target:?} does not start"))?;
+                }
                 self.starting.push(target);
             }
         }
         Ok(())
     }
 
-    fn is_over(&mut self, target: Target) -> bool {
+    /// The process of a replica or a worker.
+    fn process(&mut self, target: Target) -> Option<&mut Process> {
         match target {
-            Target::Worker(n) => self.cluster.workers[n].process.is_over(),
-            Target::Api(n) => self.cluster.apis[n].process.is_over(),
-            Target::Redis | Target::Front | Target::S3 => false,
+            Target::Worker(n) => Some(&mut self.cluster.workers[n].process),
+            Target::Api(n) => Some(&mut self.cluster.apis[n].process),
+            Target::Redis | Target::Front | Target::S3 => None,
         }
     }
 

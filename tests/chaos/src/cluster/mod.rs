@@ -241,7 +241,8 @@ impl Cluster {
             if asked.is_ok_and(|answer| answer.status().is_success()) {
                 return Ok(());
             }
-            ensure!(!self.apis[n].process.is_over(), "{} has ended: see its log", self.apis[n].name);
+            let Api { name, process, .. } = &mut self.apis[n];
+            process.ensure_running().with_context(|| format!("{name} does not start"))?;
             ensure!(Instant::now() < deadline, "{} is not ready", self.apis[n].name);
             sleep(PAUSE).await;
         }
@@ -257,7 +258,8 @@ impl Cluster {
     pub(crate) async fn until_joined(&mut self, n: usize) -> Result<()> {
         let deadline = Instant::now() + READY_LIMIT;
         while self.worker_id(n).is_empty() {
-            ensure!(!self.workers[n].process.is_over(), "{} has ended: see its log", self.workers[n].name);
+            let Worker { name, process, .. } = &mut self.workers[n];
+            process.ensure_running().with_context(|| format!("{name} does not join"))?;
             ensure!(Instant::now() < deadline, "{} has not joined", self.workers[n].name);
             // Its log is a file: nothing signals a new line.
             sleep(PAUSE * 5).await;

@@ -2,16 +2,21 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use nix::sys::signal::Signal;
 use stokehold_tests::process;
+
+/// Length of the end of a log in an error.
+const LOG_TAIL_BYTES: usize = 4_000;
 
 /// A running process.
 pub(crate) struct Process {
     child: Child,
+    log: PathBuf,
 }
 
 impl Process {
@@ -24,7 +29,7 @@ impl Process {
         arguments: impl IntoIterator<Item = A>,
         env: &[(&str, String)],
     ) -> Result<Self> {
-        let log = File::options().create(true).append(true).open(log).context("cannot open a log")?;
+        let file = File::options().create(true).append(true).open(log).context("cannot open a log")?;
         let child = Command::new(stoke)
             .args(["guard", &std::process::id().to_string(), "--"])
             .arg(program)
@@ -33,11 +38,11 @@ impl Process {
             .envs(kept_environment())
             .envs(env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
+            .stdout(file.try_clone()?)
+            .stderr(file)
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
-        Ok(Self { child })
+        Ok(Self { child, log: log.to_owned() })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -50,16 +55,37 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// Whether it has exited or was killed.
-    pub(crate) fn is_over(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
+    /// How it ended; `None` while it runs.
+    pub(crate) fn end(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
     }
 
     /// Whether it has aborted at a failpoint.
-    pub(crate) fn has_aborted(&mut self) -> bool {
-        use std::os::unix::process::ExitStatusExt;
-        let status = self.child.try_wait().ok().flatten();
-        status.is_some_and(|status| status.signal() == Some(Signal::SIGABRT as i32))
+    ///
+    /// # Errors
+    /// If it has ended in another way.
+    pub(crate) fn has_aborted(&mut self) -> Result<bool> {
+        match self.end() {
+            None => Ok(false),
+            Some(status) if status.signal() == Some(Signal::SIGABRT as i32) => Ok(true),
+            Some(status) => Err(self.unexpected(status)),
+        }
+    }
+
+    /// Checks that it runs.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub(crate) fn ensure_running(&mut self) -> Result<()> {
+        self.end().map_or(Ok(()), |status| Err(self.unexpected(status)))
+    }
+
+    /// The error for an end that nothing in the run explains. It includes the end of the log, because the directory of
+    /// the run may be lost with its machine.
+    fn unexpected(&self, status: ExitStatus) -> anyhow::Error {
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        let tail = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned();
+        anyhow!("the process ended by itself ({status}). The end of {}:\n{tail}", self.log.display())
     }
 
     /// Stops or continues it; with `all`, all its descendants as well.
@@ -92,4 +118,40 @@ fn kept_environment() -> impl Iterator<Item = (String, String)> {
 /// Path of the log of this name.
 pub(crate) fn log_path(dir: &Path, name: &str) -> PathBuf {
     dir.join("logs").join(format!("{name}.log"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process of this shell script that has ended, and whose log has one line.
+    fn ended(script: &str) -> (Process, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("api-0.log");
+        std::fs::write(&log, "cannot listen on 127.0.0.1:7070\n").unwrap();
+        let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+        child.wait().unwrap();
+        (Process { child, log }, dir)
+    }
+
+    #[test]
+    fn only_an_abort_is_the_end_at_a_failpoint() {
+        let (mut aborted, _dir) = ended("kill -ABRT $$");
+        assert!(aborted.has_aborted().unwrap());
+        for (script, status) in [("exit 3", "exit status: 3"), ("kill -KILL $$", "signal: 9")] {
+            let (mut process, _dir) = ended(script);
+            let error = process.has_aborted().unwrap_err().to_string();
+            assert!(error.contains(status) && error.contains("cannot listen on"), "{error}");
+            assert!(process.ensure_running().is_err());
+        }
+    }
+
+    #[test]
+    fn a_running_process_has_not_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut process = Process { child, log: dir.path().join("api-0.log") };
+        assert!(!process.has_aborted().unwrap());
+        process.ensure_running().unwrap();
+    }
 }

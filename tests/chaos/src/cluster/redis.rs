@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use redis::aio::MultiplexedConnection;
 use stokehold_tests::redis_server::free_port;
 use tokio::time::{Instant, sleep};
@@ -50,7 +50,7 @@ impl Redis {
             {
                 return Ok(());
             }
-            ensure!(!self.process.is_over(), "Redis does not start: see {}", log_path(&self.dir, "redis").display());
+            self.process.ensure_running().context("Redis does not start")?;
             ensure!(Instant::now() < deadline, "Redis is not ready after {} s", START_LIMIT.as_secs());
             sleep(PAUSE).await;
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio::time::Instant;
@@ -201,13 +201,8 @@ impl Nemesis {
 
     /// Checks whether a process has died at its failpoint. One that does not reach it in time is replaced by another.
     pub(super) fn watch(&mut self, target: Target, point: String, planned: Planned, until: Instant) -> Result<()> {
-        let process = match target {
-            Target::Api(n) => &mut self.cluster.apis[n].process,
-            Target::Worker(n) => &mut self.cluster.workers[n].process,
-            Target::Redis | Target::Front | Target::S3 => return Ok(()),
-        };
-        let (died, is_over) = (process.has_aborted(), process.is_over());
-        anyhow::ensure!(died || !is_over, "{target:?} ended by itself: see its log");
+        let Some(process) = self.process(target) else { return Ok(()) };
+        let died = process.has_aborted().with_context(|| format!("{target:?} did not reach {point}"))?;
         if !died && Instant::now() < until {
             self.after(TICK, Then::Watch { target, point, planned, until });
             return Ok(());
@@ -217,7 +212,9 @@ impl Nemesis {
                 if matches!(target, Target::Worker(_)) { u64::from(self.cluster.size.slots) + UNTOLD_MAX } else { 0 };
             self.landed(Fault::Failpoint, runs, json!({"point": point}));
         } else {
-            process.kill();
+            if let Some(process) = self.process(target) {
+                process.kill();
+            }
             let now = Instant::now();
             if now < self.over {
                 self.schedule.push_back((now, Planned { size: OFTEN_REACHED, ..planned }));
@@ -282,7 +279,7 @@ impl Nemesis {
     /// Starts the other release in place of a process that has exited. A process that does not exit is killed, and
     /// counts as a fault without a target.
     pub(super) fn replace(&mut self, target: Target, fault: Fault, runners: Vec<u32>, until: Instant) -> Result<()> {
-        let has_ended = self.is_over(target);
+        let has_ended = self.process(target).is_some_and(|process| process.end().is_some());
         if !has_ended && Instant::now() < until {
             self.after(TICK, Then::Replace { target, fault, runners, until });
             return Ok(());
