@@ -388,6 +388,11 @@ fn advice(error: &RedisError) -> Advice {
     }
 }
 
+/// Whether the error is the server's reply to the command. Otherwise the command did not run, or its outcome is unknown.
+pub(crate) fn is_reply(error: &RedisError) -> bool {
+    advice(error) == Advice::Answer
+}
+
 /// The advice for an error after which the connection cannot be used.
 fn useless(error: &RedisError) -> Option<Advice> {
     Some(advice(error)).filter(|advice| matches!(advice, Advice::Elsewhere | Advice::Lost))

@@ -46,6 +46,9 @@ async fn standard_refuses_while_the_disk_is_full_and_comes_back_by_itself() {
     assert!(refused.to_string().contains("disk"), "{refused}");
     queue.look().await.unwrap();
     assert_eq!(queue.health().refusal, Some(NoAdmission::Disk), "from now on without asking Redis");
+    // An API replica that restarts now starts.
+    let passed = queue.check_fitness(false).await.unwrap();
+    assert!(passed.notes.iter().any(|note| note.contains("disk")), "{:?}", passed.notes);
 
     disk.make_room();
     // Redis retries by itself every second.
