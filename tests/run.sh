@@ -137,4 +137,15 @@ total_rust "attacks, the quick part" hostile
 total_rust "end to end, on a cluster" cluster
 total_rust "end to end, under Sentinels" failover
 echo "$all_passed passed, $all_failed failed"
+
+# Prints the failed tests again, each with the first lines of its error: the end of the output is what people and CI systems show first.
+if [ "$failed" -ne 0 ]; then
+    for log in rust valkey end-to-end hostile cluster failover; do
+        grep -A 6 -E '^---- .* stdout ----$|^error: .* failed$' "$logs/$log" | head -60
+    done
+    grep -E '^(FAILED|ERROR) ' "$logs/python" | head -20
+    # The first is of Node's TAP reporter, the second of its `spec` reporter.
+    grep -A 8 -E '^ *not ok |failing tests:$' "$logs/javascript" | head -40
+    grep -A 14 -E '^ +[0-9]+\) ' "$logs/dashboard" | head -60
+fi
 exit "$failed"
