@@ -77,7 +77,7 @@ WHEEL_SOURCES := sdk/python/tools/wheels.py LICENSE $(shell find sdk/python/src 
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -type d \( -name node_modules -o -name dist -o -name tests -o -name test-results \) -prune -o -type f ! -name openapi.d.ts ! -name playwright.config.ts -print 2>/dev/null)
 
-.PHONY: docs recording dashboard help demo dev test sync-client models it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs bench-llm profile acceptance ci wheel test-garage clean stoke redis hostile hostile-tests bench-scripts bench-connections bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots wheels test-wheels test-wheels-aarch64 stoke-release
+.PHONY: rust-models docs recording dashboard help demo dev test sync-client models it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs bench-llm profile acceptance ci wheel test-garage clean stoke redis hostile hostile-tests bench-scripts bench-connections bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots wheels test-wheels test-wheels-aarch64 stoke-release
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -458,12 +458,15 @@ bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 $(TEST) metrics_are_documented
 	BLESS=1 $(TEST) commands_are_documented
 
-openapi: redis $(DEV) ## Rewrite api/openapi.json from the code, then run `make models`
+openapi: ## Rewrite api/openapi.json from the code, then run `make models`
 	BLESS=1 $(TEST) -p stokehold-api openapi
 	@$(MAKE) models
 
-models: $(DEV) ## Rewrite the models of the SDKs and the CLI, and docs/reference, from api/openapi.json and the code
-	python3 crates/client/generate.py
+# First, because the tools of the rest need `stoke`, which may use a new model.
+rust-models:
+	@python3 crates/client/generate.py
+
+models: rust-models $(DEV) ## Rewrite the models of the SDKs and the CLI, and docs/reference, from api/openapi.json and the code
 	@cd sdk && $(TOOLS)/dev/bin/python -m generate
 	@python3 tests/docs --write
 
