@@ -59,6 +59,7 @@ def main():
     serve.add_argument("--max-num-seqs", type=int)
     serve.add_argument("--max-num-batched-tokens", type=int)
     serve.add_argument("--served-model-name")
+    serve.add_argument("--disable-uvicorn-access-log", action="store_true")
     options = arguments.parse_args()
     if not os.path.exists(os.path.join(options.model, "config.json")):
         sys.exit(f"{options.model} holds no model")

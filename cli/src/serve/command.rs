@@ -5,7 +5,8 @@ use stokehold_model_size::BATCH_TOKENS;
 use super::engine::{EngineName, KvCache};
 use super::plan::{Plan, sglang_slots};
 
-/// The command line, one group of words per line of the manifest.
+/// The command line, one group of words per line of the manifest. No engine logs requests: its lines are in the logs of
+/// each job in progress.
 pub(super) fn words(plan: &Plan) -> Vec<Vec<String>> {
     let group = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let option = |name: &str, value: &dyn ToString| vec![name.to_owned(), value.to_string()];
@@ -18,6 +19,7 @@ pub(super) fn words(plan: &Plan) -> Vec<Vec<String>> {
             option("--max-num-seqs", &plan.concurrency),
             option("--max-num-batched-tokens", &BATCH_TOKENS),
             group(&["--gpu-memory-utilization", "{vram_fraction}"]),
+            group(&["--disable-uvicorn-access-log"]),
         ],
         EngineName::Sglang => vec![
             group(&["python", "serve.py", "--port", "{port}"]),
@@ -27,7 +29,7 @@ pub(super) fn words(plan: &Plan) -> Vec<Vec<String>> {
             option("--context-length", &plan.max_model_len),
             option("--max-running-requests", &plan.concurrency),
             option("--chunked-prefill-size", &BATCH_TOKENS),
-            group(&["--enable-metrics"]),
+            group(&["--enable-metrics", "--log-level-http", "warning"]),
         ],
         EngineName::Llamacpp => {
             let mut lines = vec![

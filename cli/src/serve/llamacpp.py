@@ -27,6 +27,8 @@ def main() -> None:
     params.n_ctx = options.ctx_size
     params.n_gpu_layers = options.gpu_layers
     params.endpoint_metrics = True
+    # Warnings and errors: info is several lines per request.
+    params.verbosity = 2
     if options.lora:
         adapter = str(Path(os.environ["STOKE_WEIGHTS"], options.lora))
         params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(adapter, 1.0)]

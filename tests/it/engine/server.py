@@ -16,6 +16,7 @@ parameters.n_parallel = 8
 parameters.n_ctx = 8 * 8_192
 parameters.cpuparams.n_threads = 1
 parameters.warmup = False
+parameters.verbosity = 2
 parameters.endpoint_metrics = True
 if sys.argv[2:] == ["embeddings"]:
     parameters.embedding = True
