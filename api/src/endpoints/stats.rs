@@ -77,6 +77,8 @@ impl VersionStats {
             let [p50, p95] = [0.5, 0.95].map(|share| seen.quantile_ms(name, share));
             Some(Quantiles { p50: p50?, p95: p95? })
         };
+        // Every run has these parts, also if each took less than a millisecond.
+        let always = |name| part(name).or_else(|| (runs > 0).then_some(Quantiles { p50: 0, p95: 0 }));
         Self {
             version: seen.version,
             runs,
@@ -86,15 +88,15 @@ impl VersionStats {
             task_failed: judged.map(|tally| tally.judged.saturating_sub(tally.accepted)),
             usd_micros_per_1000: per_1000.map(|usd| u64::try_from(usd).unwrap_or(u64::MAX)),
             timing: TimingStats {
-                queue_ms: part("queue"),
+                queue_ms: always("queue"),
                 env_ms: part("env"),
                 weights_ms: part("weights"),
                 boot_ms: part("boot"),
                 load_ms: part("load"),
                 warmup_ms: part("warmup"),
-                run_ms: part("run"),
+                run_ms: always("run"),
                 upload_ms: part("upload"),
-                total_ms: part("total"),
+                total_ms: always("total"),
             },
         }
     }
