@@ -63,18 +63,22 @@ export function useRun(): Run {
     const show = () => { frame ||= requestAnimationFrame(() => { frame = 0; setWritten(next); }); };
     const on = (name: string, read: (data: Record<string, unknown>) => void) => stream.addEventListener(name, (event) => { read(JSON.parse((event as MessageEvent<string>).data) as Record<string, unknown>); show(); });
     const line = (text: string) => { next = { ...next, logs: [...next.logs.slice(1 - LOG_LINES_MAX), text.length > LINE_CHARS_MAX ? `${text.slice(0, LINE_CHARS_MAX)}…` : text] }; };
-    let attempt: unknown;
+    // The attempt whose outputs are shown: a retry writes them anew. The state that names an attempt may come after its first outputs.
+    let attempt = 0;
+    const turnTo = (data: Record<string, unknown>) => {
+      const newest = Number(data["attempt"]);
+      if (newest > attempt) [attempt, next] = [newest, { ...next, text: "", cut: 0, outputs: 0, progress: null }];
+    };
     on("state", (data) => {
       line(`— ${asText(data["state"])}, attempt ${Number(data["attempt"])}`);
-      // Another attempt writes its outputs anew.
-      if (attempt !== undefined && data["attempt"] !== attempt) next = { ...next, text: "", cut: 0, outputs: 0, progress: null };
-      attempt = data["attempt"];
+      turnTo(data);
       polled.now();
     });
     on("log", (data) => line(asText(data["text"]).trimEnd()));
     on("progress", (data) => { next = { ...next, progress: { fraction: Number(data["fraction"]), message: asText(data["message"]) } }; });
     on("gap", (data) => line(`outputs ${Number(data["from"])} to ${Number(data["to"]) - 1} are missing here; the result has them`));
     on("output", (data) => {
+      turnTo(data);
       const { value } = data;
       // Text is one text; anything else is a line each.
       const more = typeof value === "string" ? value : `${JSON.stringify(value)}\n`;

@@ -142,7 +142,7 @@ function curl(call: Call): string {
 grep -o '/v1/jobs/[0-9a-f]*/files/[^"]*' job.json | sort -u | while read -r file; do
   curl -fsSL --create-dirs --output-dir results -O ${word(call.url)}"$file" ${BEARER}
 done` : "";
-  return `${uploads.join("")}curl -fsS ${word(`${call.url}/v1/jobs`)} \\
+  return `${uploads.join("")}curl -sS --fail-with-body ${word(`${call.url}/v1/jobs`)} \\
   ${BEARER} \\
   -H 'Content-Type: application/json' -H 'Prefer: wait=60' \\
   -d ${quoted}${save}

@@ -104,6 +104,17 @@ def hum_again() -> str:
     return "hum"
 
 
+@endpoint(name="read")
+def read(letter: Path) -> str:
+    """The text of a file."""
+    return letter.read_text()
+
+
+@endpoint(name="far", regions=["mars"], min_trust="owned")
+def far() -> None:
+    """Only workers in a region that no machine is in may run it."""
+
+
 @endpoint(name="forge")
 def forge(markup: str = "<img src=x onerror=alert(1)>") -> dict:
     """Gives results that would be dangerous if they were a part of the page."""

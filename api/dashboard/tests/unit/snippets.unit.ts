@@ -28,7 +28,7 @@ for (const input of INPUTS) {
   const shown = JSON.stringify(input);
   test(`curl sends ${shown}`, () => {
     const [args] = words("curl", "curl", call(input));
-    expect(args?.slice(0, 2)).toEqual(["-fsS", "http://127.0.0.1:7070/v1/jobs"]);
+    expect(args?.slice(0, 3)).toEqual(["-sS", "--fail-with-body", "http://127.0.0.1:7070/v1/jobs"]);
     expect(JSON.parse(after(args, "-d"))).toEqual({ endpoint: "chat", input });
   });
 
