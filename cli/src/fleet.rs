@@ -3,15 +3,18 @@
 use anyhow::Result;
 use clap::Args;
 use comfy_table::Cell;
-use stokehold_client::models::Fleet;
+use stokehold_client::models::{Decision, Fleet};
 
 use crate::client::{Client, decode};
 use crate::{Global, output};
 
+/// Decisions shown.
+const DECISIONS_MAX: usize = 5;
+
 /// List machines, own and rented: state, running jobs, loaded models and price
 ///
-/// A machine is shown from the moment it is rented, before it has a worker. `stoke worker list` lists the workers, with
-/// their GPUs.
+/// A machine is shown from the moment it is rented, before it has a worker. Below are the autoscaler's last decisions
+/// and their reasons; --json has more of them. `stoke worker list` lists the workers, with their GPUs.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stoke fleet")]
 pub(crate) struct FleetArgs {}
@@ -52,9 +55,53 @@ pub(crate) async fn run(global: &Global, _args: FleetArgs) -> Result<()> {
     if !fleet.machines.is_empty() {
         output::note(format_args!("total ${} per hour", dollars(fleet.usd_micros_per_hour)));
     }
+    if !fleet.decisions.is_empty() {
+        output::line("")?;
+        output::print_table(&decisions(&fleet.decisions), "")?;
+    }
     Ok(())
+}
+
+/// The newest decisions of the autoscaler.
+fn decisions(newest_first: &[Decision]) -> output::Table {
+    let mut table = output::table(["decision", "action", "machine", "reason"]).wrapping(&["reason"]);
+    for Decision { action, at, failure, machine, reason } in newest_first.iter().take(DECISIONS_MAX) {
+        let reason = match failure {
+            Some(failure) => format!("{reason}; it failed: {failure}"),
+            None => reason.clone(),
+        };
+        table.add_row([
+            Cell::new(output::ago(at.as_str())),
+            Cell::new(output::text(action.as_str())),
+            Cell::new(output::text(machine.as_deref())),
+            Cell::new(output::text(reason.as_str())),
+        ]);
+    }
+    table
 }
 
 fn dollars(micros: u64) -> String {
     format!("{:.3}", micros as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_newest_decisions_are_shown_with_their_reasons() {
+        let decision = |number: u32| {
+            let failure = (number == 1).then_some("no credit");
+            json!({"action": "rent", "at": "2026-01-01T00:00:00Z", "failure": failure, "reason": format!("reason {number}")})
+        };
+        let list: Vec<Decision> = (1..=7).map(|number| decode(&decision(number)).unwrap()).collect();
+        let shown = decisions(&list).trim_fmt();
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines.len(), 1 + DECISIONS_MAX, "{shown}");
+        assert!(lines[1].ends_with("rent    -        reason 1; it failed: no credit"), "{shown}");
+        assert!(lines[5].ends_with("reason 5"), "{shown}");
+    }
 }

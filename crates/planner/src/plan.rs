@@ -323,7 +323,10 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Work(shortage) => shortage.fmt(f),
-            Self::Minimum { machines } => write!(f, "at least {machines} machines stay on (min_machines)"),
+            Self::Minimum { machines } => {
+                let machine_s = if *machines == 1 { "machine stays" } else { "machines stay" };
+                write!(f, "at least {machines} {machine_s} on (min_machines)")
+            }
             Self::Idle { idle_s, level, unused_s } => {
                 write!(f, "idle for {idle_s:.0} s, and ")?;
                 needed(f, *level, *unused_s)
