@@ -5,9 +5,11 @@ asynchronous one on both sides, in this process. Direct and queued measurements 
 of the rounds are reported, because the machine may be shared. Goals are printed with their results, and a missed one is
 not an error.
 
-Settings: STOKE_BIN (the binary), STOKE_TEST_REDIS (redis-server), LLM_ROUNDS, LLM_PROMPTS, LLM_MODEL ("LAYERS WIDTH"),
-LLM_PARTS, and BENCH_JSON (a file that gets the results as JSON). The part `events` streams answers by the events of
-jobs, which releases without `/openai/v1` have, too: LLM_PARTS=events with their binary measures them in the same way.
+Settings: STOKE_BIN (the binary), STOKE_TEST_REDIS (redis-server), LLM_ROUNDS, LLM_PROMPTS, LLM_TOKENS (the length of
+an answer), LLM_MODEL ("LAYERS WIDTH"), LLM_RATE, LLM_PARTS, and BENCH_JSON (a file that gets the results as JSON). The
+part `events` streams answers by the events of jobs, which releases without `/openai/v1` have, too: LLM_PARTS="events
+paced" with their binary measures them in the same way. The part `paced` is a handler instead of the engine, which
+yields LLM_RATE chunks a second: the rate of a large model.
 """
 
 import asyncio
@@ -15,7 +17,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import socket
 import statistics
 import subprocess
@@ -34,21 +35,26 @@ ENGINE = ROOT / "tests/it/engine"
 SLOTS = 8
 CONCURRENCY = (8, 16, 32)
 """Requests at a time. The best of them counts for the engine and for the queue."""
-TOKENS = 64
-"""Length of each answer."""
 FIRST_TOKENS = 60
 """Requests per round whose time to the first token is measured, one at a time."""
+IDLE_S = 20
+"""Time for which the CPU of the idle stack is measured."""
 START_S = 120
 """Longest start of a server."""
+STOP_S = 60
+"""Time after which a server that does not end is killed."""
 ROUNDS = int(os.environ.get("LLM_ROUNDS", "3"))
 PROMPTS = int(os.environ.get("LLM_PROMPTS", "500"))
+TOKENS = int(os.environ.get("LLM_TOKENS", "64"))
+"""Length of each answer."""
 MODEL = os.environ.get("LLM_MODEL", "6 256").split()
-PARTS = os.environ.get("LLM_PARTS", "throughput first_token stream events").split()
+RATE = float(os.environ.get("LLM_RATE", "40"))
+"""Chunks a second of each stream of the part `paced`."""
+PARTS = os.environ.get("LLM_PARTS", "throughput first_token stream events paced").split()
 THROUGHPUT_GOAL = 0.95
 """Least throughput through the queue, as a part of the engine's."""
 FIRST_TOKEN_GOAL_MS = 10
 """Largest difference of the median times to the first token."""
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 MANIFEST = f"""
 name = "chat"
@@ -57,11 +63,29 @@ command = ["{sys.executable}", "server.py", "{{port}}"]
 max_concurrency = {SLOTS}
 """
 
+PACED = f"""
+import asyncio
+from collections.abc import AsyncIterator
+
+from stokehold import endpoint
+
+
+@endpoint(name="paced", vram_gib=0, max_concurrency={SLOTS})
+async def paced(n: int) -> AsyncIterator[dict]:
+    for token in range({TOKENS}):
+        choice = {{"index": 0, "delta": {{"content": f" token {{token}}"}}, "finish_reason": None}}
+        yield {{"id": f"chatcmpl-{{n:08}}", "object": "chat.completion.chunk", "created": 1, "choices": [choice]}}
+        await asyncio.sleep({1 / RATE})
+"""
+
 
 def cpu_s(pid: int) -> float:
-    """CPU time of a process and its children that have ended, seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(int(field) for field in fields[11:15]) / TICKS_PER_S
+    """CPU time of a process, seconds. Its clock counts nanoseconds, and `/proc` ticks of 10 ms."""
+    try:
+        # The clock of all threads of a process, as clock_getcpuclockid(3) computes it.
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        raise ProcessLookupError(pid) from None
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -118,7 +142,12 @@ def process(command: list[str], folder: Path, **variables: str) -> Iterator[subp
         try:
             yield running
         finally:
-            running.send_signal(signal.SIGINT)
+            # Not SIGINT, which programs that a shell starts in the background ignore.
+            running.terminate()
+            try:
+                running.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                running.kill()
 
 
 def client(url: str, key: str) -> AsyncOpenAI:
@@ -181,12 +210,21 @@ async def stream(openai: AsyncOpenAI, n: int) -> int:
 
 
 async def follow(api: DefaultAsyncHttpxClient, n: int) -> int:
-    """Streams one answer by the events of its job. Returns the number of tokens."""
+    """Streams one answer of the engine by the events of its job. Returns the number of tokens."""
     body = chat(n, **STREAMED)
     body |= body.pop("extra_body")
-    job = {"endpoint": "chat", "input": {"path": "/v1/chat/completions", "body": body}}
+    return await follow_job(api, {"endpoint": "chat", "input": {"path": "/v1/chat/completions", "body": body}})
+
+
+async def follow_paced(api: DefaultAsyncHttpxClient, n: int) -> int:
+    """Streams one answer of the handler. Returns the number of tokens."""
+    return await follow_job(api, {"endpoint": "paced", "input": {"n": n}})
+
+
+async def follow_job(api: DefaultAsyncHttpxClient, job: dict) -> int:
+    """Streams the outputs of a job. Returns the number of tokens: that of the usage, else of the outputs."""
     submitted = (await api.post("/v1/jobs", json=job)).raise_for_status().json()
-    event, tokens = "", 0
+    event, tokens, outputs = "", 0, 0
     async with api.stream("GET", f"/v1/jobs/{submitted['id']}/events") as events:
         async for line in events.raise_for_status().aiter_lines():
             name, _, value = line.partition(":")
@@ -195,8 +233,9 @@ async def follow(api: DefaultAsyncHttpxClient, n: int) -> int:
             elif name == "data" and event == "output":
                 usage = json.loads(value)["value"].get("usage")
                 tokens += usage["completion_tokens"] if usage else 0
+                outputs += 1
             elif name == "data" and event == "done":
-                return tokens
+                return tokens or outputs
     sys.exit(f"the events of job {submitted['id']} ended before the job")
 
 
@@ -219,10 +258,14 @@ class Clients(NamedTuple):
 
 
 async def used_by(stack: int, part: Awaitable[int]) -> dict[str, float]:
-    """CPU seconds per 1,000 tokens that a part streams, by kind of process."""
-    before = cpu_of(stack)
+    """CPU seconds per 1,000 tokens that a part streams, by kind of process, beyond those of the idle stack."""
+    start = cpu_of(stack)
+    await asyncio.sleep(IDLE_S)
+    before, started = cpu_of(stack), time.perf_counter()
     tokens = await part
-    return {name: 1000 * (s - before[name]) / tokens for name, s in cpu_of(stack).items()}
+    took = time.perf_counter() - started
+    idle = {name: took * (s - start[name]) / IDLE_S for name, s in before.items()}
+    return {name: 1000 * (s - before[name] - idle[name]) / tokens for name, s in cpu_of(stack).items()}
 
 
 async def measure(clients: Clients, stack: int) -> dict:
@@ -230,7 +273,7 @@ async def measure(clients: Clients, stack: int) -> dict:
     both = {"engine": clients.direct, "queue": clients.queued}
     rates = {name: {at: [] for at in CONCURRENCY} for name in both}
     first = {name: [] for name in both}
-    used = {"stream": [], "events": []}
+    used = {"stream": [], "events": [], "paced": []}
     for number in range(ROUNDS):
         print(f"round {number + 1} of {ROUNDS}", file=sys.stderr, flush=True)
         if "throughput" in PARTS:
@@ -246,6 +289,8 @@ async def measure(clients: Clients, stack: int) -> dict:
             used["stream"].append(await used_by(stack, asked))
         if "events" in PARTS:
             used["events"].append(await used_by(stack, all_prompts(SLOTS, lambda n: follow(clients.api, n))))
+        if "paced" in PARTS:
+            used["paced"].append(await used_by(stack, all_prompts(SLOTS, lambda n: follow_paced(clients.api, n))))
     return {"rates": rates, "first": first, "used": used}
 
 
@@ -294,7 +339,8 @@ def report(result: dict) -> None:
         print("\n| time to first token, ms | p50 | p99 |\n|---|---:|---:|")
         for name, of in first.items():
             print(f"| {name} | {of['p50']:.1f} | {of['p99']:.1f} |")
-    for part, way in (("stream", "/openai/v1"), ("events", "events of jobs")):
+    ways = {"stream": "/openai/v1", "events": "events of jobs", "paced": f"events at {RATE:g} a second"}
+    for part, way in ways.items():
         if used := result.get(f"cpu_s_per_1000_tokens_{part}"):
             print(f"\n| CPU per 1,000 tokens streamed by {way}, ms | |\n|---|---:|")
             for name, s in used.items():
@@ -317,6 +363,8 @@ def systems(folder: Path) -> Iterator[Systems]:
     subprocess.run([sys.executable, ENGINE / "model.py", alone / "model.gguf", *MODEL], check=True)
     shutil.copy(alone / "model.gguf", deployed)
     (deployed / "stoke.toml").write_text(MANIFEST)
+    paced = folder / "paced.py"
+    paced.write_text(PACED)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     saved = folder / "credentials.json"
@@ -331,7 +379,8 @@ def systems(folder: Path) -> Iterator[Systems]:
         wait_for("stoke dev", saved.exists)
         credentials = json.loads(saved.read_text())
         wait_for("the API", lambda: answers(f"{credentials['url']}/readyz"))
-        subprocess.run([binary, "deploy", str(deployed)], check=True, env=os.environ | variables, stdout=sys.stderr)
+        for endpoint in (deployed, paced):
+            subprocess.run([binary, "deploy", str(endpoint)], check=True, env=os.environ | variables, stdout=sys.stderr)
         wait_for("the engine", lambda: answers(f"http://127.0.0.1:{port}/health"))
         yield Systems(f"http://127.0.0.1:{port}/v1", credentials["url"], credentials["token"], stack.pid)
 
@@ -347,6 +396,8 @@ async def compare(started: Systems) -> dict:
         clients = Clients(direct, queued, api)
         await stream(direct, 0)
         await follow(api, 0)
+        if "paced" in PARTS:
+            await follow_paced(api, 0)
         return results(await measure(clients, started.stack))
 
 
