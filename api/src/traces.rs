@@ -1,4 +1,4 @@
-//! Traces of jobs. Nothing is recorded while a job runs: [`story`] builds the trace from the job's record and its
+//! Traces of jobs. Nothing is recorded while a job runs: [`job_trace`] builds the trace from the job's record and its
 //! webhook deliveries, so that every job has one and it is always the same. [`otlp`] writes it in the OpenTelemetry
 //! format, and [`export`] sends the traces of ended jobs to a collector, if one is configured.
 
@@ -6,13 +6,13 @@ mod attempt;
 mod collector;
 pub(crate) mod context;
 pub(crate) mod export;
+pub(crate) mod job_trace;
+#[cfg(test)]
+mod job_trace_tests;
 pub(crate) mod otlp;
 pub(crate) mod routes;
 pub(crate) mod sampler;
 mod span;
-pub(crate) mod story;
-#[cfg(test)]
-mod story_tests;
 
 use stokehold_queue::job::Job;
 use stokehold_queue::outbox::Delivery;

@@ -5,8 +5,8 @@ use stokehold_queue::JobId;
 use stokehold_queue::job::{JobSpec, NewJob, SpanId, TraceContext, TraceId};
 
 use super::attempt::run_of;
+use super::job_trace::root_of;
 use super::sampler::Sampler;
-use super::story::root_of;
 
 /// Header with the start of the call by the caller's clock, Unix milliseconds.
 pub(crate) const CALLED: &str = "stokehold-called-ms";

@@ -15,7 +15,7 @@ use stokehold_supervise::{BoxError, Duty};
 use tokio::time::timeout;
 
 use super::collector::{Collector, Error};
-use super::story::{JobTrace, tell};
+use super::job_trace::{JobTrace, trace_of};
 use super::{deliveries, otlp};
 use crate::config::traces::Exporter;
 use crate::database;
@@ -104,7 +104,7 @@ impl Sender {
         let mut summary =
             Summary { dropped: claimed.dropped, is_full: claimed.jobs.len() == CLAIM_MAX, ..Summary::default() };
         metrics::traces_dropped(TraceDrop::TooMany, claimed.dropped);
-        let (mut stories, mut sent, mut over, mut put_off) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut traces, mut sent, mut over, mut put_off) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let fates = stream::iter(claimed.jobs).map(|id| async move {
             // A trace that cannot be read now becomes due again; the others are sent.
             (id, timeout(READ_MAX, self.fate(id)).await.ok().and_then(|fate| fate.inspect_err(|error| {
@@ -114,8 +114,8 @@ impl Sender {
         for (id, fate) in fates.buffered(AT_ONCE).collect::<Vec<_>>().await {
             match fate {
                 None => summary.waiting += 1,
-                Some(Fate::Send(story)) => {
-                    stories.push(story);
+                Some(Fate::Send(trace)) => {
+                    traces.push(trace);
                     sent.push(id);
                 }
                 Some(Fate::Wait) => put_off.push(id),
@@ -130,30 +130,30 @@ impl Sender {
         summary.waiting += put_off.len();
         let again_ms = self.now_ms() + HOOKS_PAUSE_MS;
         self.app.db.ask("postpone traces", self.traces.put_off(&put_off, again_ms)).await?;
-        self.send(&stories, &sent, &mut summary, &mut over).await;
+        self.send(&traces, &sent, &mut summary, &mut over).await;
         self.app.db.ask_again("forget traces", || self.traces.forget(&over)).await?;
         Ok(summary)
     }
 
-    async fn send(&self, stories: &[JobTrace], jobs: &[JobId], summary: &mut Summary, over: &mut Vec<JobId>) {
-        if stories.is_empty() {
+    async fn send(&self, traces: &[JobTrace], jobs: &[JobId], summary: &mut Summary, over: &mut Vec<JobId>) {
+        if traces.is_empty() {
             return;
         }
-        match self.collector.send(&otlp::request(&self.exporter.service_name, stories)).await {
+        match self.collector.send(&otlp::request(&self.exporter.service_name, traces)).await {
             Ok(()) => {
-                summary.sent += stories.len();
-                metrics::traces_exported(stories.len());
+                summary.sent += traces.len();
+                metrics::traces_exported(traces.len());
                 over.extend(jobs);
             }
             Err(error @ Error::Refused(_)) => {
-                tracing::error!(%error, traces = stories.len(), "traces were dropped");
-                summary.dropped += stories.len() as u64;
-                metrics::traces_dropped(TraceDrop::Refused, stories.len() as u64);
+                tracing::error!(%error, traces = traces.len(), "traces were dropped");
+                summary.dropped += traces.len() as u64;
+                metrics::traces_dropped(TraceDrop::Refused, traces.len() as u64);
                 over.extend(jobs);
             }
             Err(error @ Error::Away(_)) => {
-                tracing::warn!(%error, traces = stories.len(), "traces wait");
-                summary.waiting += stories.len();
+                tracing::warn!(%error, traces = traces.len(), "traces wait");
+                summary.waiting += traces.len();
                 summary.is_away = true;
             }
         }
@@ -180,7 +180,7 @@ impl Sender {
         if !is_told && age_ms < HOOKS_MAX_MS {
             return Ok(Fate::Wait);
         }
-        Ok(Fate::Send(tell(&job, &deliveries, now_ms)))
+        Ok(Fate::Send(trace_of(&job, &deliveries, now_ms)))
     }
 }
 

@@ -10,18 +10,18 @@ use opentelemetry_proto::tonic::trace::v1::span::{Event, Link, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as ProtoSpan, Status};
 
+use super::job_trace::JobTrace;
 use super::span::{Attribute, Kind, Scope, Span, SpanError, Value};
-use super::story::JobTrace;
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
 /// Builds the request to a collector, which is also the response of `GET /v1/jobs/{id}/trace`: one resource, with its
 /// spans grouped by component.
-pub(crate) fn request(service: &str, stories: &[JobTrace]) -> ExportTraceServiceRequest {
+pub(crate) fn request(service: &str, traces: &[JobTrace]) -> ExportTraceServiceRequest {
     let mut by_scope: BTreeMap<Scope, Vec<ProtoSpan>> = BTreeMap::new();
-    for story in stories {
-        for (number, span) in story.spans.iter().enumerate() {
-            by_scope.entry(span.scope).or_default().push(proto_span(story, span, number == 0));
+    for trace in traces {
+        for (number, span) in trace.spans.iter().enumerate() {
+            by_scope.entry(span.scope).or_default().push(proto_span(trace, span, number == 0));
         }
     }
     let scope_spans = Scope::ALL.into_iter().filter_map(|scope| Some((scope, by_scope.remove(&scope)?)));
@@ -38,15 +38,15 @@ pub(crate) fn request(service: &str, stories: &[JobTrace]) -> ExportTraceService
     ExportTraceServiceRequest { resource_spans: vec![spans] }
 }
 
-fn proto_span(story: &JobTrace, span: &Span, is_root: bool) -> ProtoSpan {
-    let parent = if is_root { story.caller } else { span.parent };
-    let links = story.links.iter().filter(|_| is_root).map(|job| Link {
-        trace_id: story.trace_id.bytes().to_vec(),
+fn proto_span(trace: &JobTrace, span: &Span, is_root: bool) -> ProtoSpan {
+    let parent = if is_root { trace.caller } else { span.parent };
+    let links = trace.links.iter().filter(|_| is_root).map(|job| Link {
+        trace_id: trace.trace_id.bytes().to_vec(),
         span_id: job.bytes().to_vec(),
         ..Link::default()
     });
     ProtoSpan {
-        trace_id: story.trace_id.bytes().to_vec(),
+        trace_id: trace.trace_id.bytes().to_vec(),
         span_id: span.id.bytes().to_vec(),
         parent_span_id: parent.map(|parent| parent.bytes().to_vec()).unwrap_or_default(),
         name: span.name.to_owned(),

@@ -16,8 +16,8 @@ use crate::jobs::routes::own;
 use crate::server::path::Path;
 use crate::tenants::auth::{Caller, JobsRead};
 use crate::traces::deliveries;
+use crate::traces::job_trace::trace_of;
 use crate::traces::otlp;
-use crate::traces::story::tell;
 
 /// Service name of the spans' resource without a configured collector.
 const SERVICE: &str = "stokehold";
@@ -51,5 +51,5 @@ pub(crate) async fn get(
     let job = own(&jobs, &caller.tenant, &id).await?;
     let deliveries = deliveries(&db, &job).await?;
     let service = config.traces.exporter.as_ref().map_or(SERVICE, |exporter| exporter.service_name.as_str());
-    Ok(Json(otlp::request(service, &[tell(&job, &deliveries, now_ms())])))
+    Ok(Json(otlp::request(service, &[trace_of(&job, &deliveries, now_ms())])))
 }

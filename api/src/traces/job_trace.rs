@@ -32,7 +32,7 @@ pub(crate) fn root_of(job: JobId) -> SpanId {
 const ROOT: &str = "job";
 
 /// Builds the spans as of `now_ms`.
-pub(crate) fn tell(job: &Job, deliveries: &[Delivery], now_ms: u64) -> JobTrace {
+pub(crate) fn trace_of(job: &Job, deliveries: &[Delivery], now_ms: u64) -> JobTrace {
     let root = root(job, deliveries, now_ms);
     let until_ms = job.ended_ms.unwrap_or(now_ms);
     let mut parts = waits(job, &root, until_ms);

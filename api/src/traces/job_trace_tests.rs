@@ -6,8 +6,8 @@ use stokehold_queue::job::{
 use stokehold_queue::outbox::{Delivery, DeliveryState, Try};
 use stokehold_queue::{Fence, JobId};
 
+use super::job_trace::{JobTrace, root_of, trace_of};
 use super::span::Span;
-use super::story::{JobTrace, root_of, tell};
 
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -59,24 +59,24 @@ fn error(code: ErrorCode) -> JobError {
 }
 
 /// Each span: its name, its start and end after the job's creation, and its error.
-fn told(story: &JobTrace, from_ms: u64) -> Vec<(&'static str, i64, i64, &'static str)> {
+fn told(trace: &JobTrace, from_ms: u64) -> Vec<(&'static str, i64, i64, &'static str)> {
     let after = |ms: u64| i64::try_from(ms).unwrap() - i64::try_from(from_ms).unwrap();
     let row = |span: &Span| {
         (span.name, after(span.start_ms), after(span.end_ms), span.failure.as_ref().map_or("", |failure| failure.code))
     };
-    story.spans.iter().map(row).collect()
+    trace.spans.iter().map(row).collect()
 }
 
-fn is_warm(story: &JobTrace, name: &str) -> bool {
-    story.spans.iter().any(|span| span.name == name && span.attributes.contains(&("stokehold.warm", true.into())))
+fn is_warm(trace: &JobTrace, name: &str) -> bool {
+    trace.spans.iter().any(|span| span.name == name && span.attributes.contains(&("stokehold.warm", true.into())))
 }
 
 /// Invariants of every trace: one root, each other span inside an existing parent, and no span twice.
-fn assert_is_sound(story: &JobTrace) {
-    let find = |id: SpanId| story.spans.iter().find(|span| span.id == id).unwrap();
-    for (number, span) in story.spans.iter().enumerate() {
+fn assert_is_sound(trace: &JobTrace) {
+    let find = |id: SpanId| trace.spans.iter().find(|span| span.id == id).unwrap();
+    for (number, span) in trace.spans.iter().enumerate() {
         assert_eq!(span.parent.is_none(), number == 0, "{span:?}");
-        assert_eq!(story.spans.iter().filter(|other| other.id == span.id).count(), 1, "{span:?}");
+        assert_eq!(trace.spans.iter().filter(|other| other.id == span.id).count(), 1, "{span:?}");
         if let Some(parent) = span.parent.map(find) {
             assert!(parent.start_ms <= span.start_ms && span.end_ms <= parent.end_ms, "{span:?} in {parent:?}");
         }
@@ -117,9 +117,9 @@ fn a_cold_job_shows_every_part_of_its_way() {
         held_ms: 0,
         tries: vec![tried(1_050, 503), tried(1_200, 204)],
     };
-    let story = tell(&job, std::slice::from_ref(&delivery), from_ms + 99_999);
+    let trace = trace_of(&job, std::slice::from_ref(&delivery), from_ms + 99_999);
     assert_eq!(
-        told(&story, from_ms),
+        told(&trace, from_ms),
         [
             ("job", -7, 1_230, ""),
             ("sdk.submit", -7, 0, ""),
@@ -141,13 +141,13 @@ fn a_cold_job_shows_every_part_of_its_way() {
             ("webhook.try", 1_200, 1_230, ""),
         ]
     );
-    assert_is_sound(&story);
+    assert_is_sound(&trace);
     assert_eq!(
-        (story.trace_id.to_string().as_str(), story.caller.unwrap().to_string().as_str()),
+        (trace.trace_id.to_string().as_str(), trace.caller.unwrap().to_string().as_str()),
         (&CALLER[3..35], &CALLER[36..52])
     );
-    assert!(!format!("{story:?}").contains("secret"), "only the host of a URL");
-    assert_eq!(tell(&job, &[delivery], from_ms + 999_999), story, "the same at every call");
+    assert!(!format!("{trace:?}").contains("secret"), "only the host of a URL");
+    assert_eq!(trace_of(&job, &[delivery], from_ms + 999_999), trace, "the same at every call");
 }
 
 #[test]
@@ -155,9 +155,9 @@ fn a_warm_job_shows_what_took_no_time_and_that_it_was_warm() {
     let timing = Timing { queued_ms: 3, run_ms: 8, ..Timing::default() };
     let (job, from_ms) =
         job(vec![attempt(1, (3, 14), AttemptOutcome::Succeeded, timing)], JobState::Succeeded, Some(14));
-    let story = tell(&job, &[], from_ms + 99);
+    let trace = trace_of(&job, &[], from_ms + 99);
     assert_eq!(
-        told(&story, from_ms),
+        told(&trace, from_ms),
         [
             ("job", 0, 14, ""),
             ("api.submit", 0, 0, ""),
@@ -173,11 +173,11 @@ fn a_warm_job_shows_what_took_no_time_and_that_it_was_warm() {
         ]
     );
     for part in ["worker.environment", "runner.boot", "runner.load"] {
-        assert!(is_warm(&story, part), "{part}");
+        assert!(is_warm(&trace, part), "{part}");
     }
-    assert!(!is_warm(&story, "worker.upload"));
-    assert_is_sound(&story);
-    assert_eq!(story.trace_id, TraceId::of(job.id));
+    assert!(!is_warm(&trace, "worker.upload"));
+    assert_is_sound(&trace);
+    assert_eq!(trace.trace_id, TraceId::of(job.id));
 }
 
 #[test]
@@ -194,9 +194,9 @@ fn failed_attempts_say_in_which_part_and_backoffs_lie_between() {
     ];
     let (mut job, from_ms) = job(attempts, JobState::Failed, Some(1_230));
     job.error = Some(error(ErrorCode::HandlerError));
-    let story = tell(&job, &[], from_ms + 5_000);
+    let trace = trace_of(&job, &[], from_ms + 5_000);
     assert_eq!(
-        told(&story, from_ms),
+        told(&trace, from_ms),
         [
             ("job", 0, 1_230, "handler_error"),
             ("api.submit", 0, 0, ""),
@@ -218,25 +218,25 @@ fn failed_attempts_say_in_which_part_and_backoffs_lie_between() {
             ("worker.report", 1_225, 1_230, ""),
         ]
     );
-    assert!(!format!("{story:?}").contains("the input was secret"), "messages are the job's, not its trace's");
-    assert_is_sound(&story);
+    assert!(!format!("{trace:?}").contains("the input was secret"), "messages are the job's, not its trace's");
+    assert_is_sound(&trace);
 }
 
 #[test]
 fn what_has_not_ended_is_told_up_to_now() {
     let (queued, from_ms) = job(Vec::new(), JobState::Queued, None);
-    let story = tell(&queued, &[], from_ms + 500);
-    assert_eq!(told(&story, from_ms), [("job", 0, 500, ""), ("api.submit", 0, 0, ""), ("queue.wait", 0, 500, "")]);
-    assert_is_sound(&story);
+    let trace = trace_of(&queued, &[], from_ms + 500);
+    assert_eq!(told(&trace, from_ms), [("job", 0, 500, ""), ("api.submit", 0, 0, ""), ("queue.wait", 0, 500, "")]);
+    assert_is_sound(&trace);
 
     let running = Attempt {
         ended_ms: None,
         ..attempt(1, (9_000, 0), AttemptOutcome::Running, Timing { queued_ms: 10, ..Timing::default() })
     };
     let (running, from_ms) = job(vec![running], JobState::Running, None);
-    let story = tell(&running, &[], from_ms + 9_400);
+    let trace = trace_of(&running, &[], from_ms + 9_400);
     assert_eq!(
-        told(&story, from_ms),
+        told(&trace, from_ms),
         [
             ("job", 0, 9_400, ""),
             ("api.submit", 0, 0, ""),
@@ -245,7 +245,7 @@ fn what_has_not_ended_is_told_up_to_now() {
             ("worker.attempt", 9_000, 9_400, ""),
         ]
     );
-    assert_is_sound(&story);
+    assert_is_sound(&trace);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn clocks_that_differ_lead_no_part_out_of_the_whole() {
         held_ms: 0,
         tries: vec![tried],
     };
-    assert_is_sound(&tell(&job, &[delivery], from_ms));
+    assert_is_sound(&trace_of(&job, &[delivery], from_ms));
 }
 
 #[test]
@@ -278,5 +278,5 @@ fn a_retry_points_at_the_job_that_it_tries_again() {
     let (mut job, from_ms) = job(Vec::new(), JobState::Queued, None);
     let before = JobId::new(0);
     job.spec.retry_of = Some(before);
-    assert_eq!(tell(&job, &[], from_ms).links, [root_of(before)]);
+    assert_eq!(trace_of(&job, &[], from_ms).links, [root_of(before)]);
 }
