@@ -12,7 +12,7 @@ use stokehold_queue::gateway::{GpuHealth, ModelState, ModelStatus};
 use stokehold_queue::job::Priority;
 use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
 use stokehold_queue::requirements::Requirements;
-use stokehold_queue::vram::{kind_of_cards, sold_gib};
+use stokehold_queue::vram::{kind_of_gpus, sold_gib};
 use stokehold_units::{Mib, UsdMicros};
 
 use crate::provider::{Rental, RentalState};
@@ -348,7 +348,7 @@ fn with_worker(seen: &RawState, worker: &WorkerRecord, machine: Machine) -> Mach
     let last_seen_ms = seen.busy_ms.get(&worker.name).copied().unwrap_or(0);
     let idle_ms = worker.joined_ms.max(last_run_ms).max(last_seen_ms).min(seen.now_ms);
     Machine {
-        kind: kind_of_cards(&worker.gpus).into(),
+        kind: kind_of_gpus(&worker.gpus).into(),
         cards,
         vram: Mib::from_gib(f64::from(classes.into_iter().min().unwrap_or(0))),
         slots: worker.slots.div_ceil(cards.max(1)),

@@ -77,7 +77,7 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<()> {
         spec: spec(&body)?,
         secrets: secrets(&body)?,
         weights: weights.as_ref().map(|weights| weights.folder.clone()),
-        gpus: args.gpus.unwrap_or_else(|| first_cards(&Value::Object(body))),
+        gpus: args.gpus.unwrap_or_else(|| first_gpus(&Value::Object(body))),
         input: to_raw_value(&input)?,
         files,
         scratch: scratch.path().to_owned(),
@@ -191,7 +191,7 @@ fn check(schema: &Value, input: &Value) -> Result<()> {
 }
 
 /// Indices of the first GPUs, as many as the handler needs.
-fn first_cards(body: &Value) -> Vec<u32> {
+fn first_gpus(body: &Value) -> Vec<u32> {
     if body["vram_gib"].as_f64().unwrap_or(0.0) == 0.0 {
         return Vec::new();
     }

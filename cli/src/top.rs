@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_is_drawn_as_what_is_on_it() {
+    fn a_gpu_is_drawn_as_what_is_on_it() {
         assert_eq!(
             bar(40, 10, 20, 5),
             format!("{}{}{}{}", "#".repeat(10), "=".repeat(10), "x".repeat(5), ".".repeat(15))
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_screen_shows_cards_models_and_what_waits_for_what() {
+    fn a_screen_shows_gpus_models_and_what_waits_for_what() {
         let workers = json!({"workers": [{
             "id": "w1", "name": "desk", "state": "ready", "running": 1, "slots": 2, "host": {},
             "gpus": [{"index": 0, "name": "RTX 4090", "vram_mib": 24_576, "vram_held_mib": 10_240, "vram_free_mib": 12_288,

@@ -146,7 +146,7 @@ async fn what_a_model_takes_is_seen_held_and_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_the_card_has_is_told_as_such_and_harms_nothing() {
+async fn more_than_the_gpu_has_is_told_as_such_and_harms_nothing() {
     let bench = Bench::start().await;
     let total_mib = card(&bench.worker("the worker", |_| true).await)["vram_mib"].as_u64().unwrap();
     let job = bench.run("one", json!({"mib": total_mib + 1_024})).await;

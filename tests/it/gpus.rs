@@ -49,7 +49,7 @@ async fn submit(api: &Api, input: Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_declares_too_little_goes_on_on_a_larger_card_and_the_next_job_goes_there_at_once() {
+async fn a_model_that_declares_too_little_goes_on_on_a_larger_gpu_and_the_next_job_goes_there_at_once() {
     let (stack, _dir, api) = stack().await;
     let (six, twelve) = (card(6), card(12));
     // Until its memory is free, the larger GPU is known and out of reach.
@@ -81,7 +81,7 @@ async fn a_model_that_declares_too_little_goes_on_on_a_larger_card_and_the_next_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_larger_than_every_card_fails_and_says_so() {
+async fn a_model_larger_than_every_gpu_fails_and_says_so() {
     let (stack, _dir, api) = stack().await;
     let cards = card(6);
     let _worker = worker(&stack, "six", &cards);
@@ -93,7 +93,7 @@ async fn a_model_larger_than_every_card_fails_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deaf_handler_is_killed_its_memory_seen_gone_and_a_card_that_keeps_it_is_fenced_off() {
+async fn a_deaf_handler_is_killed_its_memory_seen_gone_and_a_gpu_that_keeps_it_is_fenced_off() {
     let (stack, _dir, api) = stack().await;
     let cards = StandIn::new([FakeGpu::of_mib(12 * GIB), FakeGpu::of_mib(12 * GIB)]).unwrap();
     let worker = worker(&stack, "two-cards", &cards);
@@ -130,7 +130,7 @@ async fn a_deaf_handler_is_killed_its_memory_seen_gone_and_a_card_that_keeps_it_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_endpoint_that_is_particular_about_its_card_waits_for_it_and_is_told_so() {
+async fn an_endpoint_that_is_particular_about_its_gpu_waits_for_it_and_is_told_so() {
     let (stack, _dir) = api::stack(&["--workers", "0"]);
     let api = Api::of(&stack);
     let _ = stack.stoke_ok(&["deploy", &format!("{}:particular", api::handler("particular.py"))]);
@@ -179,7 +179,7 @@ async fn a_large_model_is_not_starved_by_small_ones_that_always_fit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_lost_its_card_is_replaced_and_a_card_that_does_not_work_is_fenced_off() {
+async fn a_process_that_lost_its_gpu_is_replaced_and_a_gpu_that_does_not_work_is_fenced_off() {
     let (stack, _dir, api) = stack().await;
     let cards = StandIn::new([FakeGpu::of_mib(12 * GIB), FakeGpu::of_mib(12 * GIB)]).unwrap();
     let _worker = worker(&stack, "two-cards", &cards);
@@ -246,7 +246,7 @@ async fn an_engine_runs_on_every_kind(endpoint: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_engine_that_fills_every_card_runs_on_five_kinds_alone_and_beside_another_model() {
+async fn an_engine_that_fills_every_gpu_runs_on_five_kinds_alone_and_beside_another_model() {
     an_engine_runs_on_every_kind("engine").await;
 }
 
@@ -256,7 +256,7 @@ async fn an_engine_that_says_its_share_runs_on_five_kinds_and_is_given_that_shar
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_runs_on_a_card_that_has_what_it_declares_whatever_the_card_is_sold_as() {
+async fn a_model_runs_on_a_gpu_that_has_what_it_declares_whatever_the_gpu_is_sold_as() {
     let (stack, _dir) = api::stack(&["--workers", "0"]);
     let api = Api::of(&stack);
     for object in ["Eighteen", "TwentyFour"] {

@@ -349,7 +349,7 @@ async fn a_repository_of_a_model_hub_is_pinned_to_its_commit_and_fetched_with_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_card_works_for_others_while_weights_come_in() {
+async fn a_gpu_works_for_others_while_weights_come_in() {
     let (dir, origin) = (tempfile::tempdir().unwrap(), Origin::start());
     let cache = dir.path().join("cache").to_string_lossy().into_owned();
     let env = [("STOKE_FAKE_GPUS", "24576"), ("STOKE_CACHE_DIR", cache.as_str())];

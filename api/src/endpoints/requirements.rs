@@ -90,7 +90,7 @@ impl RequirementsRequest {
 
 /// Checks that only an endpoint that runs on a GPU has requirements on GPUs.
 pub(super) fn check_gpu(demands: &Requirements, is_on_gpu: bool) -> Result<(), Problem> {
-    if demands.asks_of_cards() && !is_on_gpu {
+    if demands.asks_of_gpus() && !is_on_gpu {
         return Err(Problem::field(
             "/demands",
             "requires a GPU, but vram_gib is 0; set vram_gib to the memory the model needs",

@@ -170,9 +170,9 @@ pub(crate) fn is_lost(worker: &WorkerRecord, now_ms: u64, extend_every_ms: u64) 
 
 impl Fleet {
     /// Returns whether a GPU of this class meets these requirements, busy or not.
-    pub(crate) fn has_card(&self, class_gib: u32, demands: u32) -> bool {
+    pub(crate) fn has_gpu(&self, class_gib: u32, demands: u32) -> bool {
         let Some(demands) = self.0.demands.get(&demands) else { return false };
-        self.0.workers.iter().any(|worker| has_cards(worker, class_gib, demands))
+        self.0.workers.iter().any(|worker| has_gpus(worker, class_gib, demands))
     }
 
     /// The workers that are alive.
@@ -224,7 +224,7 @@ pub(crate) fn reach(
         if demands.refusal(&worker.offer()).is_some() {
             return None;
         }
-        let reach_gib = if demands.asks_of_cards() { on_cards(demands)? } else { reach_gib };
+        let reach_gib = if demands.asks_of_gpus() { on_cards(demands)? } else { reach_gib };
         Some((*number, reach_gib))
     };
     demands.iter().filter_map(reach).collect()
@@ -255,7 +255,7 @@ pub(crate) fn cards<'a>(
 }
 
 /// Returns whether a worker has enough GPUs for such a job, busy or not.
-fn has_cards(worker: &WorkerRecord, class_gib: u32, demands: &Requirements) -> bool {
+fn has_gpus(worker: &WorkerRecord, class_gib: u32, demands: &Requirements) -> bool {
     cards(worker, class_gib, demands).count() >= demands.gpus.max(1) as usize
 }
 
@@ -308,7 +308,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_worker_reaches_what_its_cards_and_its_place_allow() {
+    fn a_worker_reaches_what_its_gpus_and_its_place_allow() {
         let mut desk = worker(&[24_564, 12_288], 0, vec![]);
         desk.gpus[0].name = "NVIDIA GeForce RTX 4090".to_owned();
         desk.gpus[1].name = "NVIDIA GeForce RTX 3060".to_owned();

@@ -7,7 +7,7 @@ use axum::extract::State;
 use serde::Serialize;
 use stokehold_queue::gateway::ModelState;
 use stokehold_queue::registry::{Decision, MachineRecord, MachineState, Notice};
-use stokehold_queue::vram::{kind_of_cards, sold_gib};
+use stokehold_queue::vram::{kind_of_gpus, sold_gib};
 use stokehold_queue::{WorkerRecord, now_ms};
 use utoipa::ToSchema;
 
@@ -281,7 +281,7 @@ fn told(worker: &WorkerRecord, machine: MachineView) -> MachineView {
     let ready = models().filter(|model| model.state != ModelState::Loading);
     let last_run_ms = models().filter_map(|model| model.succeeded_ms).max().unwrap_or(0);
     MachineView {
-        kind: kind_of_cards(&worker.gpus),
+        kind: kind_of_gpus(&worker.gpus),
         cards: u32::try_from(worker.gpus.len()).unwrap_or(u32::MAX),
         vram_class_gib: worker.gpus.iter().map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0),
         worker_id: Some(worker.worker_id.clone()),

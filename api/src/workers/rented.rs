@@ -85,14 +85,14 @@ impl Instances {
 }
 
 /// Slots of an instance per GPU if its offer has no number.
-const SLOTS_OF_CARD: u64 = 64;
+const SLOTS_OF_GPU: u64 = 64;
 
 /// Maximum number of slots of an instance according to the ledger: the number in its offer per GPU, or in total without
 /// GPUs.
 pub(crate) fn slots_of(machine: &MachineRecord) -> u32 {
     let number = |name: &str| machine.offer.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
     let of_card = match number("slots") {
-        0 => SLOTS_OF_CARD,
+        0 => SLOTS_OF_GPU,
         slots => slots,
     };
     u32::try_from(of_card.saturating_mul(number("cards").max(1))).unwrap_or(u32::MAX)

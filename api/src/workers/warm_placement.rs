@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn no_card_is_given_away_twice() {
+    fn no_gpu_is_given_away_twice() {
         let workers = [machine("a", &[24_564], 0, &[]), machine("b", &[24_564], 1_000_000, &[])];
         let floors = || vec![floor("small", 6, 1), floor("large", 16, 1), floor("larger", 24, 1)];
         is(placed(floors(), &workers), &[("a", &["larger"]), ("b", &["large", "small"])]);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn several_cards_are_empty_ones_of_one_machine() {
+    fn several_gpus_are_empty_ones_of_one_machine() {
         let pair = Floor { demands: 1, ..floor("pair", 24, 1) };
         let one_each = [machine("a", &[24_564], 0, &[]), machine("b", &[24_564], 0, &[])];
         is(placed(vec![pair.clone()], &one_each), &[]);

@@ -10,7 +10,6 @@ mod bad_input;
 mod batches;
 mod boot;
 mod budgets;
-mod cards;
 mod connections;
 mod costs;
 mod dashboard;

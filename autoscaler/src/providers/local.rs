@@ -19,7 +19,7 @@ use nix::unistd::Pid;
 use stokehold_planner::observation::{Offer, Traits};
 use stokehold_queue::gateway::Gpu;
 use stokehold_queue::requirements::{SandboxLevel, Trust};
-use stokehold_queue::vram::{kind_of_cards, sold_gib};
+use stokehold_queue::vram::{kind_of_gpus, sold_gib};
 use stokehold_units::{Mib, UsdMicros};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
@@ -91,7 +91,7 @@ impl Local {
         Offer {
             id: NAME.into(),
             provider: NAME.into(),
-            kind: kind_of_cards(gpus).into(),
+            kind: kind_of_gpus(gpus).into(),
             host: "".into(),
             count,
             cards,

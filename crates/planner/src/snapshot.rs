@@ -123,7 +123,7 @@ impl Needs {
     }
 
     fn meet(&self, vram: Mib, cards: u32, kind: &Name, traits: &Traits) -> bool {
-        let has_cards = self.vram == Mib::ZERO || vram >= self.vram && cards >= self.demands.gpus;
+        let has_gpus = self.vram == Mib::ZERO || vram >= self.vram && cards >= self.demands.gpus;
         // The same check as the gateway's, so that a rented machine will be leased jobs.
         let is_met = || self.demands.is_met_by_kind(kind, || traits.compute_capability);
         let offer = stokehold_protocol::requirements::Offer {
@@ -133,8 +133,8 @@ impl Needs {
             trust: traits.trust,
             sandbox: traits.sandbox,
         };
-        let met_cards = if has_cards && self.demands.asks_of_cards() && is_met() { cards as usize } else { 0 };
-        has_cards && self.demands.unmet(&offer, met_cards).is_none()
+        let met_cards = if has_gpus && self.demands.asks_of_gpus() && is_met() { cards as usize } else { 0 };
+        has_gpus && self.demands.unmet(&offer, met_cards).is_none()
     }
 
     /// Jobs with these requirements that a machine with this number of GPUs runs at once, each on its own GPUs.

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_is_within_reach_when_its_demands_are_met_on_a_card_that_is_large_enough() {
+    fn a_class_is_within_reach_when_its_demands_are_met_on_a_gpu_that_is_large_enough() {
         let reach: Capability = [(0, 24), (3, 12)].into_iter().collect();
         assert_eq!((reach.to_string(), reach.met()), ("0:24 3:12".to_owned(), "0.3".to_owned()));
         for (demands, gib, is_within) in

@@ -92,7 +92,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::vram::{class_of_gib, held_of_card_mib, reach_of_room_gib, sold_gib, usable_mib};
+    use crate::vram::{class_of_gib, held_of_gpu_mib, reach_of_room_gib, sold_gib, usable_mib};
 
     #[test]
     fn every_line_of_the_table_is_read() {
@@ -130,19 +130,19 @@ mod tests {
     /// An endpoint that declares the size in the data sheet is placed on that GPU model, reserves all of it, and leaves
     /// no room for others.
     #[test]
-    fn a_model_of_the_size_that_was_sold_has_each_kind_of_card_for_itself() {
+    fn a_model_of_the_size_that_was_sold_has_each_kind_of_gpu_for_itself() {
         for kind in KINDS.iter() {
             let (total_mib, sold_mib) = (kind.reported_mib, u64::from(kind.sold_gib) * 1024);
             let usable_mib = usable_mib(total_mib);
             let class = class_of_gib(f64::from(kind.sold_gib)).unwrap();
             assert!(reach_of_room_gib(total_mib, usable_mib) >= class, "{}: it is placed", kind.name);
-            assert_eq!(held_of_card_mib(sold_mib, total_mib), usable_mib, "{}: it holds all", kind.name);
+            assert_eq!(held_of_gpu_mib(sold_mib, total_mib), usable_mib, "{}: it holds all", kind.name);
             assert_eq!(reach_of_room_gib(total_mib, 0), 0, "{}: nobody else is there", kind.name);
             // With a quarter of the GPU in use, the endpoint does not fit, but one as large as the rest does.
             let room_mib = usable_mib - usable_mib / 4;
             assert!(reach_of_room_gib(total_mib, room_mib) < class, "{}", kind.name);
             let rest = reach_of_room_gib(total_mib, room_mib);
-            assert!(held_of_card_mib(u64::from(rest) * 1024, total_mib) <= room_mib, "{}", kind.name);
+            assert!(held_of_gpu_mib(u64::from(rest) * 1024, total_mib) <= room_mib, "{}", kind.name);
             // The size never rounds up to that of the next larger model.
             assert!(u64::from(sold_gib(total_mib)) * 1024 * 92 <= total_mib * 100, "{}", kind.name);
         }

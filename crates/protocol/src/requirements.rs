@@ -185,7 +185,7 @@ impl Requirements {
             Unmet::Sandbox => format!("it needs sandbox level {} or higher", self.min_sandbox),
             Unmet::Region => format!("it needs region {}", self.regions.join(" or ")),
             Unmet::Cuda(wanted) => format!("it needs CUDA {wanted} or newer"),
-            Unmet::Cards => self.asked_of_cards(),
+            Unmet::Cards => self.asked_of_gpus(),
         })
     }
 
@@ -207,7 +207,7 @@ impl Requirements {
         {
             return Some(Unmet::Cuda(wanted));
         }
-        (self.asks_of_cards() && met_cards < self.gpus as usize).then_some(Unmet::Cards)
+        (self.asks_of_gpus() && met_cards < self.gpus as usize).then_some(Unmet::Cards)
     }
 
     /// Whether a GPU meets the requirements on GPUs.
@@ -226,11 +226,11 @@ impl Requirements {
 
     /// Whether there are requirements on GPUs.
     #[must_use]
-    pub fn asks_of_cards(&self) -> bool {
+    pub fn asks_of_gpus(&self) -> bool {
         self.gpus > 1 || !self.gpu_models.is_empty() || self.min_compute_capability.is_some()
     }
 
-    fn asked_of_cards(&self) -> String {
+    fn asked_of_gpus(&self) -> String {
         let mut asked = match self.gpus {
             0 | 1 => "it needs a GPU".to_owned(),
             gpus => format!("it needs {gpus} GPUs in one machine"),

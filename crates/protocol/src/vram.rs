@@ -81,7 +81,7 @@ pub fn mib_of_gib(gib: f64) -> u64 {
 /// fit. A model that declares the size in the data sheet means the GPU rather than its last byte, so it reserves all
 /// usable memory.
 #[must_use]
-pub fn held_of_card_mib(need_mib: u64, total_mib: u64) -> u64 {
+pub fn held_of_gpu_mib(need_mib: u64, total_mib: u64) -> u64 {
     if need_mib <= u64::from(sold_gib(total_mib)) * 1024 { need_mib.min(usable_mib(total_mib)) } else { need_mib }
 }
 
@@ -120,7 +120,7 @@ impl VramNeed {
             return 0;
         }
         let (least_mib, usable_mib) = (self.least_mib(), usable_mib(gpu.vram_mib));
-        let least_held_mib = held_of_card_mib(least_mib, gpu.vram_mib);
+        let least_held_mib = held_of_gpu_mib(least_mib, gpu.vram_mib);
         if let Some(fraction) = self.fraction {
             return least_held_mib.max(share_mib(fraction, gpu.vram_mib).min(usable_mib));
         }
@@ -181,7 +181,7 @@ fn share_mib(fraction: f64, total_mib: u64) -> u64 {
 /// `NVIDIA GeForce RTX 4090`. A GPU declared by a test has a model by its size. At most 40 characters, because workers
 /// can report anything.
 #[must_use]
-pub fn kind_of_card(gpu: &Gpu) -> String {
+pub fn kind_of_gpu(gpu: &Gpu) -> String {
     if gpu.uuid.starts_with("fake-") {
         return format!("fake {} GiB", sold_gib(gpu.vram_mib));
     }
@@ -198,8 +198,8 @@ const KIND_MAX: usize = 40;
 
 /// The GPU model of a host: the model of its first GPU, because most hosts have GPUs of one model.
 #[must_use]
-pub fn kind_of_cards(gpus: &[Gpu]) -> String {
-    gpus.first().map_or_else(|| KIND_CPU.to_owned(), kind_of_card)
+pub fn kind_of_gpus(gpus: &[Gpu]) -> String {
+    gpus.first().map_or_else(|| KIND_CPU.to_owned(), kind_of_gpu)
 }
 
 #[cfg(test)]
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_takes_the_size_that_it_was_sold_with() {
+    fn a_gpu_takes_the_size_that_it_was_sold_with() {
         // A GTX 1660 Ti, RTX 3060, T4, A10 with an old driver, RTX 4090, A40, A100 40 and 80, H200.
         let reported = [6_144, 12_288, 15_360, 22_731, 24_564, 46_068, 40_960, 81_920, 143_771];
         assert_eq!(reported.map(sold_gib), [6, 12, 16, 24, 24, 48, 40, 80, 141]);
@@ -219,20 +219,20 @@ mod tests {
     #[test]
     fn kinds_are_names_without_what_all_have() {
         let card = |name: &str| Gpu { name: name.to_owned(), ..Gpu::default() };
-        assert_eq!(kind_of_card(&card("NVIDIA GeForce RTX 4090")), "RTX 4090");
-        assert_eq!(kind_of_card(&card("NVIDIA H100 80GB HBM3")), "H100 80GB HBM3");
-        assert_eq!(kind_of_card(&card(&"x:".repeat(100))).len(), KIND_MAX);
+        assert_eq!(kind_of_gpu(&card("NVIDIA GeForce RTX 4090")), "RTX 4090");
+        assert_eq!(kind_of_gpu(&card("NVIDIA H100 80GB HBM3")), "H100 80GB HBM3");
+        assert_eq!(kind_of_gpu(&card(&"x:".repeat(100))).len(), KIND_MAX);
         let fake = Gpu { uuid: "fake-0".to_owned(), vram_mib: 24_576, ..Gpu::default() };
-        assert_eq!((kind_of_card(&fake), kind_of_cards(&[])), ("fake 24 GiB".to_owned(), KIND_CPU.to_owned()));
+        assert_eq!((kind_of_gpu(&fake), kind_of_gpus(&[])), ("fake 24 GiB".to_owned(), KIND_CPU.to_owned()));
     }
 
     #[test]
     fn what_is_declared_fits_by_the_mebibyte() {
         // An A10 provides 21,877 MiB for models.
         let a10 = 23_028;
-        assert_eq!(held_of_card_mib(18 * 1024, a10), 18 * 1024);
-        assert_eq!(held_of_card_mib(24 * 1024, a10), usable_mib(a10), "the whole card");
-        assert_eq!(held_of_card_mib(25 * 1024, a10), 25 * 1024, "which does not fit");
+        assert_eq!(held_of_gpu_mib(18 * 1024, a10), 18 * 1024);
+        assert_eq!(held_of_gpu_mib(24 * 1024, a10), usable_mib(a10), "the whole card");
+        assert_eq!(held_of_gpu_mib(25 * 1024, a10), 25 * 1024, "which does not fit");
         assert_eq!(reach_of_room_gib(a10, usable_mib(a10)), 24);
         assert_eq!(reach_of_room_gib(a10, usable_mib(a10) - 1), 21);
         assert_eq!((reach_of_room_gib(a10, 0), reach_of_room_gib(0, 0)), (0, 0));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_a_card_is_that_of_every_card_and_is_never_learned_upwards() {
+    fn a_share_of_a_gpu_is_that_of_every_gpu_and_is_never_learned_upwards() {
         let card = gpu("NVIDIA A10", 23_028);
         let engine = VramNeed { fraction: Some(0.9), ..VramNeed::of_mib(12 * 1024) };
         assert_eq!((engine.on(&card), engine.class_gib()), (20_725, Some(12)));

@@ -176,7 +176,7 @@ impl Inner {
     }
 
     /// Returns a class that the worker should reserve room for.
-    pub(super) fn hold_card(&mut self, now: &Capability, could: &Capability) -> Option<u32> {
+    pub(super) fn hold_gpu(&mut self, now: &Capability, could: &Capability) -> Option<u32> {
         let class_queues = [0, 1, 2]
             .into_iter()
             .flat_map(|priority| self.tags[usize::from(priority)].iter().map(move |(class, _)| (priority, *class)));

@@ -30,7 +30,7 @@ impl Queue for MemoryQueue {
     }
 
     async fn hold(&self, _: &str, now: &Capability, could: &Capability) -> Result<Option<u32>, Error> {
-        Ok(self.lock().hold_card(now, could))
+        Ok(self.lock().hold_gpu(now, could))
     }
 
     async fn unpark(&self, waiter: &Waiter, reach: &Capability) -> Result<bool, Error> {

@@ -73,7 +73,7 @@ pub struct LaneFlow {
 /// Runs of one endpoint on one GPU model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GpuRuns {
-    /// The GPU model, as named by [`crate::vram::kind_of_card`].
+    /// The GPU model, as named by [`crate::vram::kind_of_gpu`].
     pub kind: String,
     /// Number of ended runs.
     pub ended: u64,

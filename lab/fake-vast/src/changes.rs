@@ -129,14 +129,14 @@ impl Market {
         }
         for fault in faults {
             if let Fault::QueuedStart { for_s } = fault {
-                if self.instances.get(&id).is_some_and(|one| one.has_cards) {
+                if self.instances.get(&id).is_some_and(|one| one.has_gpus) {
                     self.halt(id, Status::Stopped);
                 }
                 self.give_away(machine, block, ms(*for_s));
                 self.relist(machine);
             }
         }
-        if self.take_cards(id) {
+        if self.take_gpus(id) {
             self.restart(id);
             return Answer::done();
         }
@@ -172,8 +172,8 @@ impl Market {
             one.order.bid = Some(price);
         });
         self.reprice(id);
-        let has_cards = self.instances.get(&id).is_some_and(|one| one.has_cards);
-        if has_cards && price < least {
+        let has_gpus = self.instances.get(&id).is_some_and(|one| one.has_gpus);
+        if has_gpus && price < least {
             self.outbid(id, least, OutbidLook::default());
         } else if rival.is_some_and(|rival| price > rival) && price >= least {
             // Whoever has the cards loses them.

@@ -48,7 +48,7 @@ impl Market {
         let Some(instance) = self.instances.get(&id) else { return };
         let (machine, block) = (instance.machine, instance.block);
         let for_ms = ms(self.life.wait(self.settings.taken_s)).max(1000);
-        if instance.has_cards {
+        if instance.has_gpus {
             self.give_away(machine, block, for_ms);
             self.relist(machine);
         }
@@ -59,7 +59,7 @@ impl Market {
             OutbidLook::Loading => Status::Loading,
         };
         self.change(id, |one| {
-            one.has_cards = false;
+            one.has_gpus = false;
             one.outbid_by = Some(rival);
             one.wants_running = look == OutbidLook::StillIntended;
             one.states(state::STOPPED, state::STOPPED);
@@ -74,30 +74,30 @@ impl Market {
             self.instances.values().filter(waits).map(|one| (Reverse(one.price), one.id)).collect();
         waiting.sort_unstable();
         for (_, id) in waiting {
-            if self.take_cards(id) {
+            if self.take_gpus(id) {
                 self.restart(id);
             }
         }
     }
 
     /// Takes the GPUs of an instance if they are free. Returns whether it has them.
-    pub(crate) fn take_cards(&mut self, id: u64) -> bool {
+    pub(crate) fn take_gpus(&mut self, id: u64) -> bool {
         let Some(instance) = self.instances.get_mut(&id) else { return false };
         let machine = &mut self.machines[instance.machine];
         let (start, size) = (machine.blocks[instance.block].start, machine.blocks[instance.block].size);
-        if !instance.has_cards && machine.is_up && machine.end_ms > self.now_ms && machine.is_free(start, size) {
+        if !instance.has_gpus && machine.is_up && machine.end_ms > self.now_ms && machine.is_free(start, size) {
             machine.hold(start, size, Some(Holder::Instance(id)));
-            instance.has_cards = true;
+            instance.has_gpus = true;
             let index = instance.machine;
             self.relist(index);
             return true;
         }
-        instance.has_cards
+        instance.has_gpus
     }
 
-    pub(crate) fn give_cards_back(&mut self, id: u64) {
+    pub(crate) fn give_gpus_back(&mut self, id: u64) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
-        if std::mem::take(&mut instance.has_cards) {
+        if std::mem::take(&mut instance.has_gpus) {
             let (machine, block) = (instance.machine, instance.block);
             let (start, size) = self.span(machine, block);
             self.machines[machine].hold(start, size, None);
@@ -107,7 +107,7 @@ impl Market {
     /// Stops an instance and frees its GPUs.
     pub(crate) fn halt(&mut self, id: u64, status: Status) {
         let Some(instance) = self.instances.get(&id) else { return };
-        let (machine, block, had_cards) = (instance.machine, instance.block, instance.has_cards);
+        let (machine, block, had_cards) = (instance.machine, instance.block, instance.has_gpus);
         self.turn(id);
         self.change(id, |one| {
             one.wants_running = false;
@@ -116,7 +116,7 @@ impl Market {
             one.states(state::STOPPED, state::STOPPED);
         });
         self.set_status(id, status);
-        self.give_cards_back(id);
+        self.give_gpus_back(id);
         if had_cards && self.settings.stopped_cards_taken > 0.0 && self.life.chance(self.settings.stopped_cards_taken) {
             let for_ms = ms(self.life.wait(self.settings.taken_s));
             self.give_away(machine, block, for_ms);
@@ -149,7 +149,7 @@ impl Market {
 
     pub(crate) fn host_gone(&mut self, machine: usize, for_ms: u64, status: Status) {
         self.machines[machine].is_up = false;
-        let is_on = |one: &&Instance| one.machine == machine && one.has_cards && !one.status.is_halted();
+        let is_on = |one: &&Instance| one.machine == machine && one.has_gpus && !one.status.is_halted();
         let ids: Vec<u64> = self.instances.values().filter(is_on).map(|one| one.id).collect();
         for id in ids {
             self.turn(id);
@@ -185,7 +185,7 @@ impl Market {
         self.is_broke = true;
         let ids: Vec<u64> = self.instances.keys().copied().collect();
         for id in ids {
-            if self.settings.has_card {
+            if self.settings.has_gpu {
                 if self.instances.get(&id).is_some_and(|one| !one.status.is_halted()) {
                     self.halt(id, Status::Stopped);
                 }
@@ -204,7 +204,7 @@ impl Market {
             let row = self.instance_row(instance);
             self.ghosts.insert(id, (self.now_ms + listed_for_ms, row.into()));
         }
-        self.give_cards_back(id);
+        self.give_gpus_back(id);
         let Some(mut instance) = self.instances.remove(&id) else { return false };
         instance.account.settle(self.now_ms);
         let tail_ms = ms(self.life.between(0.0, self.settings.bills_after_destroy_s));

@@ -51,7 +51,7 @@ pub(crate) struct Instance {
     pub(crate) cur_state: &'static str,
     pub(crate) next_state: &'static str,
     pub(crate) message: Option<String>,
-    pub(crate) has_cards: bool,
+    pub(crate) has_gpus: bool,
     /// Whether it starts as soon as its GPUs are free again.
     pub(crate) is_queued: bool,
     /// Bid to which it lost its GPUs.

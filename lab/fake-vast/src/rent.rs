@@ -222,7 +222,7 @@ impl Market {
             cur_state: if is_stopped { state::STOPPED } else { "unloaded" },
             next_state: if is_stopped { state::STOPPED } else { state::RUNNING },
             message: None,
-            has_cards: !is_refused,
+            has_gpus: !is_refused,
             is_queued: false,
             outbid_by: None,
             life: 0,

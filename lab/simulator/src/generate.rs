@@ -91,7 +91,7 @@ impl Shape {
         match self {
             // No policy can start the first jobs in time on an empty fleet at full load.
             Self::Rush => Settings { skip_s: 600.0, ..Settings::default() },
-            Self::Tasks => Settings { share_gb: Some(tasks::CARD_GB), ..Settings::default() },
+            Self::Tasks => Settings { share_gb: Some(tasks::GPU_GB), ..Settings::default() },
             Self::Day | Self::BusyDay | Self::ManySmall | Self::Bursts => Settings::default(),
         }
     }

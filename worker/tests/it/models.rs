@@ -39,7 +39,7 @@ async fn long_jobs_of_one_endpoint_run_side_by_side() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_has_a_card_where_one_gpu_is_too_small_for_both() {
+async fn each_has_a_gpu_where_one_gpu_is_too_small_for_both() {
     let (stage, _place) = stage("24576,24576", 16.0).await;
     assert_eq!(results(&stage, 2).await, [json!("0 2"), json!("1 2")]);
 }

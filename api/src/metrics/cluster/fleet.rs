@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use metrics::gauge;
 use stokehold_queue::WorkerRecord;
 use stokehold_queue::gateway::{Gpu, GpuHealth, GpuReading, ModelState};
-use stokehold_queue::vram::kind_of_card;
+use stokehold_queue::vram::kind_of_gpu;
 
 use super::catalogue::{
     GPU_ECC, GPU_FENCED, GPU_FOREIGN, GPU_POWER, GPU_RESERVED, GPU_SIZE, GPU_TEMPERATURE, GPU_USED, GPU_UTILIZATION,
@@ -18,7 +18,7 @@ use super::{LeftOut, bytes, float};
 
 /// Maximum number of workers, and of GPUs, with series of their own.
 const WORKERS_MAX: usize = 500;
-const CARDS_MAX: usize = 500;
+const GPUS_MAX: usize = 500;
 
 /// Maximum number of models with series of their own.
 const MODELS_MAX: usize = 200;
@@ -66,7 +66,7 @@ fn cards(workers: &[&WorkerRecord], left_out: &mut LeftOut) {
         .collect();
     let mut kinds: BTreeMap<String, [u64; 3]> = BTreeMap::new();
     for (_, gpu, reading) in &all {
-        let of_kind = kinds.entry(kind_of_card(gpu)).or_default();
+        let of_kind = kinds.entry(kind_of_gpu(gpu)).or_default();
         for ((health, _), cards) in HEALTHS.into_iter().zip(of_kind) {
             *cards += u64::from(health == reading.health);
         }
@@ -76,13 +76,13 @@ fn cards(workers: &[&WorkerRecord], left_out: &mut LeftOut) {
             gauge!(GPUS, "kind" => kind.clone(), "health" => health).set(float(cards));
         }
     }
-    for (worker, gpu, reading) in left_out.cut("gpus", &all, CARDS_MAX) {
+    for (worker, gpu, reading) in left_out.cut("gpus", &all, GPUS_MAX) {
         card(worker, gpu, reading);
     }
 }
 
 fn card(worker: &WorkerRecord, gpu: &Gpu, reading: &GpuReading) {
-    let labels = [("worker", worker.name.clone()), ("gpu", gpu.index.to_string()), ("kind", kind_of_card(gpu))];
+    let labels = [("worker", worker.name.clone()), ("gpu", gpu.index.to_string()), ("kind", kind_of_gpu(gpu))];
     gauge!(GPU_SIZE, &labels).set(bytes(gpu.vram_mib));
     gauge!(GPU_RESERVED, &labels).set(bytes(reading.vram_held_mib));
     gauge!(GPU_FOREIGN, &labels).set(bytes(reading.vram_foreign_mib));

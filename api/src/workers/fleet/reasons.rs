@@ -5,7 +5,7 @@ use stokehold_queue::gateway::{Gpu, GpuHealth};
 use stokehold_queue::requirements::Requirements;
 use stokehold_queue::vram::sold_gib;
 
-use super::{Fleet, cards, has_cards, health};
+use super::{Fleet, cards, has_gpus, health};
 
 /// Reasons for which a ready job has not started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Fleet {
         if class_gib == 0 {
             return occupied(&open, |worker| worker.status.running < worker.slots, "every slot is in use");
         }
-        if !meeting.iter().any(|worker| has_cards(worker, class_gib, demands)) {
+        if !meeting.iter().any(|worker| has_gpus(worker, class_gib, demands)) {
             return Waiting::Unschedulable(too_small(demands, class_gib, &meeting));
         }
         let sound = |worker: &&WorkerRecord| {
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(told, "the job needs a GPU of 24 GiB, and the largest one has 12 GiB");
         let pair =
             fleet(vec![worker(&[24_564, 12_288], 0, vec![])], Requirements { gpus: 2, ..Requirements::default() });
-        assert!(pair.has_card(12, 1) && !pair.has_card(24, 1));
+        assert!(pair.has_gpu(12, 1) && !pair.has_gpu(24, 1));
         let told = unschedulable(pair.why(24, 1));
         assert_eq!(told, "the job needs 2 GPUs of 24 GiB in one machine, and no worker has them");
         let broken = worker(&[24_564], 0, vec![reading(0, 0, GpuHealth::Fenced)]);

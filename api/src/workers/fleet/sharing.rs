@@ -3,7 +3,7 @@
 use stokehold_queue::WorkerRecord;
 use stokehold_queue::vram::sold_gib;
 
-use super::{Fleet, cards, has_cards, leased_slots};
+use super::{Fleet, cards, has_gpus, leased_slots};
 use crate::workers::coming::slots_on;
 
 impl Fleet {
@@ -13,7 +13,7 @@ impl Fleet {
         let Some(demands) = self.0.demands.get(&demands) else { return 0 };
         let open = self.0.workers.iter().filter(|worker| !worker.status.draining);
         let able = open.filter(|worker| {
-            demands.refusal(&worker.offer()).is_none() && (class_gib == 0 || has_cards(worker, class_gib, demands))
+            demands.refusal(&worker.offer()).is_none() && (class_gib == 0 || has_gpus(worker, class_gib, demands))
         });
         let of = |worker: &WorkerRecord| {
             let gib = cards(worker, class_gib, demands).map(|gpu| sold_gib(gpu.vram_mib));
@@ -27,7 +27,7 @@ impl Fleet {
     pub(crate) fn shares(&self, one: (u32, u32), other: (u32, u32)) -> bool {
         let able = |worker: &WorkerRecord, (class_gib, demands): (u32, u32)| {
             let Some(demands) = self.0.demands.get(&demands) else { return false };
-            demands.refusal(&worker.offer()).is_none() && (class_gib == 0 || has_cards(worker, class_gib, demands))
+            demands.refusal(&worker.offer()).is_none() && (class_gib == 0 || has_gpus(worker, class_gib, demands))
         };
         one == other || self.0.workers.iter().any(|worker| able(worker, one) && able(worker, other))
     }

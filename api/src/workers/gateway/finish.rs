@@ -4,7 +4,7 @@ use futures::future::try_join_all;
 use stokehold_objects::Objects;
 use stokehold_queue::gateway::{FinishAnswer, FinishOutcome, FinishReply, FinishReport, FinishRequest, LeaseRef};
 use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, Job, JobError, OUTPUT_NAME};
-use stokehold_queue::vram::kind_of_cards;
+use stokehold_queue::vram::kind_of_gpus;
 use stokehold_queue::{BATCH_MAX, Holding, Queue, WorkerRecord};
 
 use super::{BODY_MAX, lease, needs, own};
@@ -58,7 +58,7 @@ pub(super) async fn report(
     let own = reports.into_iter().zip(holdings).enumerate().filter(|(n, _)| is_own[*n]);
     let checks = own.map(|(n, (report, holding))| checked(app, worker.as_deref(), n, report, holding));
     let mut reports: Vec<(FinishReport, Option<Holding>)> = try_join_all(checks).await?;
-    let card_kind = worker.as_ref().map(|worker| kind_of_cards(&worker.gpus)).unwrap_or_default();
+    let card_kind = worker.as_ref().map(|worker| kind_of_gpus(&worker.gpus)).unwrap_or_default();
     let machine = worker.as_ref().map(|worker| worker.name.clone()).unwrap_or_default();
     let mut cut = 0;
     for (report, holding) in &mut reports {

@@ -32,7 +32,7 @@ pub(super) async fn outgrown(
     // Workers that joined in the last second count as well, because this decision can end a job.
     app.fleets.forget();
     // One input that is too large for every GPU must not keep the other jobs from the existing GPUs.
-    if !app.fleets.fleet().await?.has_card(class_gib, spec.demands) {
+    if !app.fleets.fleet().await?.has_gpu(class_gib, spec.demands) {
         return Ok(Some(Outgrown::All));
     }
     learn(&app.db, &app.catalog, &spec.tenant, &spec.endpoint, spec.version, ANY_KIND, u64::from(class_gib) * 1024)

@@ -29,7 +29,7 @@ fn an_autoscaler_that_is_killed_in_the_middle_of_a_rent_leaves_a_machine_that_is
 }
 
 #[test]
-fn a_card_that_is_needed_is_found_behind_a_thousand_cheaper_ones() {
+fn a_gpu_that_is_needed_is_found_behind_a_thousand_cheaper_ones() {
     nothing_is_wrong(&rents::large_among_small());
 }
 

@@ -7,7 +7,7 @@ use super::cluster::Instead;
 use super::{JOIN, impatient, label, listed, provider, rent, server, states};
 
 #[tokio::test]
-async fn a_machine_is_a_job_that_asks_for_its_cards_and_owns_the_secret_of_its_worker() {
+async fn a_machine_is_a_job_that_asks_for_its_gpus_and_owns_the_secret_of_its_worker() {
     let (server, provider) = server().await;
     assert!(provider.takes_join_token());
     assert_eq!(rent(&provider, "a100", "m-1").await.unwrap(), "job/m-1");

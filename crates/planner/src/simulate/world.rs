@@ -191,7 +191,7 @@ impl<'a> World<'a> {
                 Event::Lost(machine, life) => self.lose(machine, life),
                 Event::Back(machine, life) => self.come_back(machine, life),
                 Event::Decide if at_ms == self.decide_ms => {
-                    self.hold_cards();
+                    self.hold_gpus();
                     self.observe();
                     let plan = scaler.plan(&self.seen);
                     self.apply(&plan);

@@ -10,7 +10,7 @@ use stokehold_protocol::requirements::Requirements;
 use stokehold_units::{Mib, UsdMicros};
 
 const NOW_S: f64 = 1_700_000_000.0;
-const CARDS_GB: [f64; 5] = [12.0, 16.0, 24.0, 48.0, 80.0];
+const GPUS_GB: [f64; 5] = [12.0, 16.0, 24.0, 48.0, 80.0];
 const REGIONS: [&str; 2] = ["eu", "us"];
 
 /// All inputs of a decision.
@@ -40,7 +40,7 @@ struct Draw {
 pub(crate) fn case(seed: u64, sort: Sort) -> Case {
     let mut draw = Draw { random: StdRng::seed_from_u64(seed), sort, kinds: Vec::new() };
     let count = draw.random.random_range(1..=6);
-    draw.kinds = (0..count).map(|n| (Name::from(format!("K{n}")), draw.one(&CARDS_GB))).collect();
+    draw.kinds = (0..count).map(|n| (Name::from(format!("K{n}")), draw.one(&GPUS_GB))).collect();
     let policy = draw.policy();
     let learned = draw.learned(&policy);
     let machines = draw.up_to(10);
@@ -150,7 +150,7 @@ impl Draw {
         let count = self.up_to(4);
         let mut needs: Vec<Needs> = Vec::new();
         for _ in 0..count {
-            let gb = if self.is(0.1) { 0.0 } else { self.one(&CARDS_GB) };
+            let gb = if self.is(0.1) { 0.0 } else { self.one(&GPUS_GB) };
             let new = Needs { vram: Mib::from_gib(gb), demands: self.demands() };
             if !needs.contains(&new) {
                 needs.push(new);

@@ -152,7 +152,7 @@ fn nothing_is_rented_that_may_not_be() {
 }
 
 #[test]
-fn no_offer_is_taken_more_often_than_it_can_be_had_and_no_card_twice() {
+fn no_offer_is_taken_more_often_than_it_can_be_had_and_no_gpu_twice() {
     of_all(Sort::Any, |case, plan| {
         let mut taken: BTreeMap<&Name, u32> = BTreeMap::new();
         let mut cards = BTreeSet::new();

@@ -34,7 +34,7 @@ pub struct FinishReport {
     /// The next place of a job that has outgrown its GPU. Workers cannot set it: the gateway has the list of GPUs.
     #[serde(skip)]
     pub outgrown: Option<Outgrown>,
-    /// The model of the GPU that the attempt ran on, as named by [`crate::vram::kind_of_card`]. Workers cannot set it:
+    /// The model of the GPU that the attempt ran on, as named by [`crate::vram::kind_of_gpu`]. Workers cannot set it:
     /// the gateway has the list of each worker's GPUs.
     #[serde(skip)]
     pub card_kind: String,

@@ -269,7 +269,7 @@ mod tests {
         let [urgent, batch] = &flow.lanes[..] else { panic!("{flow:?}") };
         assert_eq!((urgent.arrived, urgent.started, urgent.late), (7, 5, 1));
         assert_eq!((urgent.waiting, urgent.oldest_ms, batch.arrived), (2, 900, 3));
-        let on_card = flow.runs.iter().find(|run| run.kind == "RTX 4090").unwrap();
-        assert_eq!((on_card.ended, on_card.run_ms, on_card.cold_loads, on_card.cold_load_ms), (4, 8_000, 1, 30_000));
+        let on_gpu = flow.runs.iter().find(|run| run.kind == "RTX 4090").unwrap();
+        assert_eq!((on_gpu.ended, on_gpu.run_ms, on_gpu.cold_loads, on_gpu.cold_load_ms), (4, 8_000, 1, 30_000));
     }
 }

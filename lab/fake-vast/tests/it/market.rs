@@ -31,7 +31,7 @@ fn the_same_seed_and_the_same_calls_give_the_same_answers() {
 }
 
 #[test]
-fn renting_one_offer_withdraws_those_that_share_its_cards_and_a_relisted_one_has_another_number() {
+fn renting_one_offer_withdraws_those_that_share_its_gpus_and_a_relisted_one_has_another_number() {
     let mut market = one_box();
     let all = search(&mut market, 0.0, &json!({}));
     let sizes: Vec<u64> = all.iter().map(|offer| offer["num_gpus"].as_u64().unwrap()).collect();
@@ -139,7 +139,7 @@ fn an_instance_boots_runs_stops_and_starts_again() {
 }
 
 #[test]
-fn a_start_whose_cards_are_gone_is_queued_and_runs_later_unless_it_is_stopped() {
+fn a_start_whose_gpus_are_gone_is_queued_and_runs_later_unless_it_is_stopped() {
     let mut market = one_box();
     let first = rented(&mut market, 0.0, 1, &json!({"target_state": "running"}));
     set(&mut market, 100.0, first, &json!({"state": "stopped"}));

@@ -88,7 +88,7 @@ fn batch_jobs_wait_for_each_other() {
 }
 
 #[test]
-fn large_models_need_large_cards() {
+fn large_models_need_large_gpus() {
     let kinds = [plain(), kind("large", 80.0, 1.0, 3.0 * 3_600.0)];
     let large = job(0.0, 40.0, 60.0, Priority::Interactive);
     assert_near(lower_bound_usd(std::slice::from_ref(&large), &kinds, None, true), 3.0 * (BOOT_S + 40.0), 0.999);
@@ -106,7 +106,7 @@ fn the_cheaper_kind_is_taken() {
 }
 
 #[test]
-fn jobs_share_a_card_by_memory() {
+fn jobs_share_a_gpu_by_memory() {
     let part = |gb| job(0.0, 4_000.0, gb, Priority::Batch);
     let shared = |jobs: &[Job]| lower_bound_usd(jobs, &[plain()], Some(24.0), true);
     assert_near(shared(&[part(12.0), part(12.0)]), BOOT_S + 4_000.0, 0.999);

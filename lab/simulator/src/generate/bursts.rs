@@ -12,12 +12,12 @@ const ENDPOINTS: usize = 12;
 /// Every fourth endpoint is batch.
 const BATCH_EVERY: usize = 4;
 /// Load of all endpoints together without a burst.
-const QUIET_CARDS: f64 = 1.5;
+const QUIET_GPUS: f64 = 1.5;
 /// Mean time between two bursts.
 const HOURS_BETWEEN_BURSTS: f64 = 3.0;
 const BURST_S: (f64, f64) = (300.0, 1_200.0);
 /// Minimum and maximum number of GPUs that a burst keeps busy. Without the maximum, one in six would exceed it.
-const BURST_CARDS: (f64, f64) = (2.0, 6.0);
+const BURST_GPUS: (f64, f64) = (2.0, 6.0);
 /// Time in which a burst rises to its full rate, seconds.
 const RISE_S: f64 = 180.0;
 const RISE_STEPS: f64 = 6.0;
@@ -37,12 +37,12 @@ pub(super) fn jobs(span_s: f64, rng: &mut StdRng) -> Vec<Job> {
     let endpoints: Vec<Endpoint> = (0..ENDPOINTS).map(|n| endpoint(n, rng)).collect();
     let mut jobs = Vec::new();
     for endpoint in &endpoints {
-        endpoint.send(0.0, span_s, QUIET_CARDS / ENDPOINTS as f64, false, rng, &mut jobs);
+        endpoint.send(0.0, span_s, QUIET_GPUS / ENDPOINTS as f64, false, rng, &mut jobs);
     }
     let bursts = Rates::new(span_s, HOUR_S, |_| (HOURS_BETWEEN_BURSTS * HOUR_S).recip());
     for begin_s in bursts.arrivals(1.0, rng) {
         let (lo_s, hi_s) = BURST_S;
-        let (least, most) = BURST_CARDS;
+        let (least, most) = BURST_GPUS;
         let cards = Pareto::new(least, BURST_TAIL).map_or(least, |law| law.sample(rng)).min(most);
         let length_s = uniform(lo_s, hi_s, rng).min(span_s - begin_s);
         let of = uniform(0.0, ENDPOINTS as f64, rng) as usize;

@@ -8,7 +8,7 @@ use super::HOUR_S;
 use super::draw::{Rates, is_one_of, lognormal, rounded, which};
 
 /// Memory of a whole GPU, GB.
-pub(super) const CARD_GB: f64 = 24.0;
+pub(super) const GPU_GB: f64 = 24.0;
 /// Arrival rate: three jobs at once, at half an hour each.
 const JOBS_PER_S: f64 = 3.0 / 1_800.0;
 /// Spread of the rate between hours. The mean of that distribution is above its median, and is divided out.
@@ -41,7 +41,7 @@ fn job(arrival_s: f64, rng: &mut StdRng) -> Job {
         arrival_s,
         endpoint: Name::from(format!("task-{:03.0}-{team}", part * 100.0)),
         service_s: lognormal(SERVICE_MEDIAN_S, SERVICE_SIGMA, rng).clamp(lo, hi),
-        vram_gb: rounded(CARD_GB * part, 10.0),
+        vram_gb: rounded(GPU_GB * part, 10.0),
         priority: Priority::Batch,
     }
 }

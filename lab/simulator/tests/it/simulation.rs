@@ -142,7 +142,7 @@ fn where_nobody_may_be_idle_for_long_a_burst_leaves_nothing_behind() {
 }
 
 #[test]
-fn models_side_by_side_never_take_more_than_a_card_has() {
+fn models_side_by_side_never_take_more_than_a_gpu_has() {
     let jobs = hours(Shape::Tasks, 5, 0.0, 24.0);
     let share_gb = Shape::Tasks.settings().share_gb.unwrap();
     let (_, history) = simulated(&jobs, &rules(Shape::Tasks), &Policy::default());

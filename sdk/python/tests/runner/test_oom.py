@@ -60,7 +60,7 @@ def test_the_words_of_each_framework(error: BaseException, expected: str | None)
         ),
     ],
 )
-def test_what_may_be_either_is_the_cards_where_there_is_one(error: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_be_either_is_the_gpus_where_there_is_one(error: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert oom.which(error) == "oom_gpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

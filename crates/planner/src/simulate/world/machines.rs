@@ -86,7 +86,7 @@ impl World<'_> {
     }
 
     /// Reserves GPUs with room for jobs that need more than their free memory, as the gateway makes workers do.
-    pub(super) fn hold_cards(&mut self) {
+    pub(super) fn hold_gpus(&mut self) {
         if self.rules.share_gb.is_none() {
             return;
         }

@@ -45,19 +45,19 @@ macro_rules! cases {
                 old_work_that_no_worker_here_can_take_stops_nobody
                 a_loaded_model_takes_more_where_there_is_no_room_for_another
                 what_is_loaded_goes_first_for_as_long_as_loading_takes
-                a_card_is_held_by_one_worker_for_a_large_job_that_has_waited
+                a_gpu_is_held_by_one_worker_for_a_large_job_that_has_waited
             }
             fairness {
                 nobody_starts_later_than_alone_at_its_share
                 a_share_is_as_large_as_its_weight
-                seconds_of_a_card_are_shared_and_not_jobs
+                seconds_of_a_gpu_are_shared_and_not_jobs
                 jobs_that_share_a_call_pay_their_part_of_it
                 jobs_that_share_a_process_pay_their_part_of_it
                 nobody_pays_for_waiting_inside_a_worker
                 nobody_pays_for_a_job_that_is_handed_back
                 a_wrong_estimate_is_made_good_after_the_finish
                 who_comes_back_is_neither_owed_nor_punished
-                the_classes_of_a_priority_share_a_large_card
+                the_classes_of_a_priority_share_a_large_gpu
                 no_name_of_a_tenant_moves_the_shelf
                 a_run_is_paid_for_before_its_tenant_comes_back
             }
@@ -129,9 +129,9 @@ macro_rules! cases {
                 running_out_of_memory_has_a_budget_of_its_own
                 a_job_that_crashes_on_two_workers_is_poison
                 a_job_that_crashes_on_one_worker_is_not_poison
-                a_job_that_has_outgrown_its_card_goes_on_at_the_front_of_a_larger_class
-                a_job_that_has_outgrown_every_card_fails
-                a_worker_that_waits_for_a_larger_card_is_woken_by_a_job_that_has_outgrown_its_own
+                a_job_that_has_outgrown_its_gpu_goes_on_at_the_front_of_a_larger_class
+                a_job_that_has_outgrown_every_gpu_fails
+                a_worker_that_waits_for_a_larger_gpu_is_woken_by_a_job_that_has_outgrown_its_own
             }
             dependencies {
                 a_job_waits_for_the_success_of_another

@@ -58,7 +58,7 @@ pub(crate) async fn a_share_is_as_large_as_its_weight<Q: Queue>(queue: &Q, clock
     assert_eq!((share(&tenants, "paying"), share(&tenants, "trying")), (30, 10));
 }
 
-pub(crate) async fn seconds_of_a_card_are_shared_and_not_jobs<Q: Queue>(queue: &Q, clock: &ManualClock) {
+pub(crate) async fn seconds_of_a_gpu_are_shared_and_not_jobs<Q: Queue>(queue: &Q, clock: &ManualClock) {
     submit(queue, many("slow", "video", 30)).await;
     submit(queue, many("quick", "text", 200)).await;
     let took = |lease: &Lease| if lease.spec.tenant == "slow" { 10_000 } else { 1_000 };
@@ -87,7 +87,7 @@ pub(crate) async fn who_comes_back_is_neither_owed_nor_punished<Q: Queue>(queue:
     assert!((9..=11).contains(&comes), "{comes} of 20, though it had nothing of the 50 before: {tenants:?}");
 }
 
-pub(crate) async fn the_classes_of_a_priority_share_a_large_card<Q: Queue>(queue: &Q, _: &ManualClock) {
+pub(crate) async fn the_classes_of_a_priority_share_a_large_gpu<Q: Queue>(queue: &Q, _: &ManualClock) {
     for class in [0, 24] {
         submit(queue, (0..40).map(|_| JobSpec { vram_class_gib: class, ..spec("echo") })).await;
     }

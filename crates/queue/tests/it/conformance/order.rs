@@ -178,8 +178,8 @@ pub(crate) async fn a_loaded_model_takes_more_where_there_is_no_room_for_another
     clock: &ManualClock,
 ) {
     let mut signals = queue.listen("api-1").await.unwrap();
-    let on_card = |endpoint| JobSpec { vram_class_gib: 8, ..spec(endpoint) };
-    submit(queue, (0..3).map(|_| on_card("cold")).chain((0..5).map(|_| on_card("warm")))).await;
+    let on_gpu = |endpoint| JobSpec { vram_class_gib: 8, ..spec(endpoint) };
+    submit(queue, (0..3).map(|_| on_gpu("cold")).chain((0..5).map(|_| on_gpu("warm")))).await;
     let full = |want| LeaseQuery { warm: vec![warm("8:acme:warm", 2)], ..query(want, 0) };
     let endpoints = async |query| -> Vec<String> {
         let leases = queue.lease(query).await.unwrap();
@@ -201,11 +201,11 @@ pub(crate) async fn a_loaded_model_takes_more_where_there_is_no_room_for_another
     let roomy = LeaseQuery { warm: vec![warm("8:acme:warm", 1)], patience_ms: u64::MAX >> 20, ..query(10, 8) };
     let rest = endpoints(roomy).await;
     assert_eq!((rest.len(), rest[0].as_str()), (5, "warm"), "where there is room everybody is served");
-    submit(queue, [on_card("other")]).await;
+    submit(queue, [on_gpu("other")]).await;
     assert_eq!(signals.recv().await, Some(Signal::Wake(2)), "who has it is woken, though there is no room");
 }
 
-pub(crate) async fn a_card_is_held_by_one_worker_for_a_large_job_that_has_waited<Q: Queue>(
+pub(crate) async fn a_gpu_is_held_by_one_worker_for_a_large_job_that_has_waited<Q: Queue>(
     queue: &Q,
     clock: &ManualClock,
 ) {

@@ -141,15 +141,15 @@ pub(crate) async fn a_job_that_crashes_on_one_worker_is_not_poison<Q: Queue>(que
     assert_eq!(crash(queue, clock, &["w1"; 5]).await, Some(ErrorCode::RunnerCrashed), "its budget is spent");
 }
 
-fn on_card(class_gib: u32) -> JobSpec {
+fn on_gpu(class_gib: u32) -> JobSpec {
     JobSpec { vram_class_gib: class_gib, ..spec("render") }
 }
 
-pub(crate) async fn a_job_that_has_outgrown_its_card_goes_on_at_the_front_of_a_larger_class<Q: Queue>(
+pub(crate) async fn a_job_that_has_outgrown_its_gpu_goes_on_at_the_front_of_a_larger_class<Q: Queue>(
     queue: &Q,
     _: &ManualClock,
 ) {
-    let ids = submit(queue, [on_card(4), on_card(12)]).await;
+    let ids = submit(queue, [on_gpu(4), on_gpu(12)]).await;
     let lease = queue.lease(query(1, 4)).await.unwrap().remove(0);
     assert_eq!(lease.job_id, ids[0]);
     assert_eq!(queue.finish(&[outgrow(&lease, Outgrown::To(12))]).await.unwrap(), [FinishAnswer::Ok]);
@@ -165,20 +165,20 @@ pub(crate) async fn a_job_that_has_outgrown_its_card_goes_on_at_the_front_of_a_l
     assert_eq!((job.state, job.spec.vram_class_gib, job.oom_events), (JobState::Scheduled, 12, 2));
 }
 
-pub(crate) async fn a_job_that_has_outgrown_every_card_fails<Q: Queue>(queue: &Q, _: &ManualClock) {
-    let id = submit(queue, [on_card(24)]).await[0];
+pub(crate) async fn a_job_that_has_outgrown_every_gpu_fails<Q: Queue>(queue: &Q, _: &ManualClock) {
+    let id = submit(queue, [on_gpu(24)]).await[0];
     let lease = queue.lease(query(1, 24)).await.unwrap().remove(0);
     queue.finish(&[outgrow(&lease, Outgrown::All)]).await.unwrap();
     let job = queue.get(id).await.unwrap().unwrap();
     assert_eq!((job.state, job.error.unwrap().code, job.oom_events), (JobState::Failed, ErrorCode::OomGpu, 1));
 }
 
-pub(crate) async fn a_worker_that_waits_for_a_larger_card_is_woken_by_a_job_that_has_outgrown_its_own<Q: Queue>(
+pub(crate) async fn a_worker_that_waits_for_a_larger_gpu_is_woken_by_a_job_that_has_outgrown_its_own<Q: Queue>(
     queue: &Q,
     _: &ManualClock,
 ) {
     let mut signals = queue.listen("api-1").await.unwrap();
-    submit(queue, [on_card(4)]).await;
+    submit(queue, [on_gpu(4)]).await;
     let lease = queue.lease(query(1, 4)).await.unwrap().remove(0);
     assert!(queue.lease(parking(24, 7)).await.unwrap().is_empty());
     queue.finish(&[outgrow(&lease, Outgrown::To(24))]).await.unwrap();

@@ -45,7 +45,7 @@ async fn a_job_is_told_what_it_waits_for() {
 }
 
 #[tokio::test]
-async fn a_job_that_has_outgrown_a_card_goes_on_where_there_is_a_larger_one_and_the_next_starts_there() {
+async fn a_job_that_has_outgrown_a_gpu_goes_on_where_there_is_a_larger_one_and_the_next_starts_there() {
     let stack = stack().await;
     // The worker's GPU has 24 GiB, and represents a larger one of another worker.
     let worker = Worker::join(&stack).await;
@@ -62,7 +62,7 @@ async fn a_job_that_has_outgrown_a_card_goes_on_where_there_is_a_larger_one_and_
 }
 
 #[tokio::test]
-async fn a_job_that_has_outgrown_every_card_fails_and_the_next_is_tried_all_the_same() {
+async fn a_job_that_has_outgrown_every_gpu_fails_and_the_next_is_tried_all_the_same() {
     let stack = stack().await;
     let worker = Worker::join(&stack).await;
     let id = stack.submit("hi").await;
@@ -104,7 +104,7 @@ async fn what_workers_see_of_a_model_is_told_to_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_share_of_a_card_is_checked_and_kept() {
+async fn a_share_of_a_gpu_is_checked_and_kept() {
     let stack = stack().await;
     let mut engine = echo();
     (engine["name"], engine["vram_gib"], engine["vram_fraction"]) = (json!("engine"), json!(18), json!(0.9));
