@@ -73,7 +73,7 @@ impl Recovery {
             }
             cursor = step.next;
             if cursor.is_none() {
-                summary.tell();
+                summary.log();
                 return Ok(Some(summary));
             }
             sleep((began.elapsed() * REST).min(REST_MAX)).await;
@@ -106,7 +106,7 @@ impl Duty for Recovery {
 }
 
 impl Summary {
-    fn tell(&self) {
+    fn log(&self) {
         if self.repaired.is_empty() {
             tracing::debug!(records = self.looked, "the recovery check found every record in place");
         } else {

@@ -96,9 +96,9 @@ pub async fn run_supervised(
     let patience = Duration::from_millis(config.limits.queue_timeout_ms);
     let start = Box::pin(server.serve_until_started(reach, patience, with_layers(starting::router())));
     let Some(reached) = shutdown.run_until_cancelled(start).await else { return Ok(()) };
-    let ((queue, fitness, heard), objects) = reached?;
+    let ((queue, fitness, signals), objects) = reached?;
     let app = App::new(config, replica, queue, objects, fitness.durability, (exposition, supervisor), shutdown.clone());
-    let duties = duties(&app, heard, &shutdown)?;
+    let duties = duties(&app, signals, &shutdown)?;
     tracing::info!(%address, durability = fitness.durability.as_str(), replicas = fitness.replicas_to_wait, "the API is listening");
     server.serve(self::app(app), shutdown).await;
     let _ended = duties.join_all().await;
@@ -106,7 +106,7 @@ pub async fn run_supervised(
 }
 
 /// Starts every background duty of a replica. This is the only list of them.
-fn duties(app: &App, heard: mpsc::Receiver<Signal>, shutdown: &CancellationToken) -> Result<JoinSet<()>> {
+fn duties(app: &App, signals: mpsc::Receiver<Signal>, shutdown: &CancellationToken) -> Result<JoinSet<()>> {
     let mut duties = JoinSet::new();
     macro_rules! start {
         ($($duty:expr),+ $(,)?) => {
@@ -114,7 +114,7 @@ fn duties(app: &App, heard: mpsc::Receiver<Signal>, shutdown: &CancellationToken
         };
     }
     start![
-        Signals::new(app.clone(), heard),
+        Signals::new(app.clone(), signals),
         Promote(app.clone()),
         Reap(app.clone()),
         Expire(app.clone()),
@@ -202,15 +202,15 @@ async fn queue(config: &Config, replica: &str) -> Result<(Shards, RedisChecks, m
     let fit = || async {
         let queue = Shards::connect(config.redis.clone()).await?;
         let fitness = queue.check_fitness(config.ephemeral).await?;
-        let heard = queue.listen(replica).await?;
-        Ok((queue, fitness, heard))
+        let signals = queue.listen(replica).await?;
+        Ok((queue, fitness, signals))
     };
     let passing = |error: &QueueError| matches!(error, QueueError::Unavailable { .. });
-    let (queue, fitness, heard) = patiently("Redis", fit, passing).await?;
+    let (queue, fitness, signals) = patiently("Redis", fit, passing).await?;
     for note in &fitness.notes {
         tracing::warn!(note, "Redis is usable, but");
     }
-    Ok((queue, fitness, heard))
+    Ok((queue, fitness, signals))
 }
 
 async fn objects(config: &Config) -> Result<Objects> {

@@ -27,7 +27,7 @@ impl Wakeups {
     }
 
     /// Notifies every shard. A notification without a waiter is kept, once.
-    pub(crate) fn tell(&self, work: Work) {
+    pub(crate) fn notify(&self, work: Work) {
         self.0.iter().for_each(|shard| shard.of(work).notify_one());
     }
 

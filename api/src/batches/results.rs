@@ -81,14 +81,14 @@ pub(crate) struct ErrorLine<'a> {
     custom_id: Option<&'a str>,
     job_id: Option<JobId>,
     state: &'a str,
-    error: Told<'a>,
+    error: LineError<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     run_ms: Option<u64>,
 }
 
 /// The error of a line.
 #[derive(Serialize)]
-struct Told<'a> {
+struct LineError<'a> {
     code: &'a str,
     message: &'a str,
 }
@@ -101,7 +101,7 @@ impl<'a> ErrorLine<'a> {
             custom_id,
             job_id: None,
             state: "invalid",
-            error: Told { code: "invalid_line", message },
+            error: LineError { code: "invalid_line", message },
             run_ms: None,
         }
     }
@@ -111,12 +111,12 @@ impl<'a> ErrorLine<'a> {
         let state = batch.stop.unwrap_or(StopReason::Cancelled).state();
         let error = match state {
             _ if batch.is_over_budget => {
-                Told { code: BUDGET_REACHED, message: "the batch reached its budget before this line started" }
+                LineError { code: BUDGET_REACHED, message: "the batch reached its budget before this line started" }
             }
             JobState::Expired => {
-                Told { code: state.as_str(), message: "the batch's deadline passed before this line started" }
+                LineError { code: state.as_str(), message: "the batch's deadline passed before this line started" }
             }
-            _ => Told { code: state.as_str(), message: "the batch ended before this line started" },
+            _ => LineError { code: state.as_str(), message: "the batch ended before this line started" },
         };
         Self { line, custom_id, job_id: None, state: state.as_str(), error, run_ms: None }
     }
@@ -149,12 +149,12 @@ pub(super) fn written(ended: &EndedLine, is_over_budget: bool, public_url: &str)
     let state = ended.state.as_str();
     let code = ended.error.as_ref().and_then(|error| serde_json::to_value(error.code).ok());
     let error = match (&ended.error, code.as_ref().and_then(|code| code.as_str())) {
-        (Some(error), Some(code)) => Told { code, message: &error.message },
+        (Some(error), Some(code)) => LineError { code, message: &error.message },
         _ if ended.state == JobState::Cancelled && is_over_budget => {
-            Told { code: BUDGET_REACHED, message: "the batch reached its budget before this job ended" }
+            LineError { code: BUDGET_REACHED, message: "the batch reached its budget before this job ended" }
         }
-        _ if ended.state == JobState::Cancelled => Told { code: state, message: "the job was cancelled" },
-        _ => Told { code: state, message: "the job ended without a reason" },
+        _ if ended.state == JobState::Cancelled => LineError { code: state, message: "the job was cancelled" },
+        _ => LineError { code: state, message: "the job ended without a reason" },
     };
     (Kind::Errors, jsonl(&ErrorLine { line, custom_id, job_id: Some(ended.id), state, error, run_ms: ended.run_ms }))
 }

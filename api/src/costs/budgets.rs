@@ -70,7 +70,7 @@ impl Keeper {
             summary.gates[stood.standing as usize] += 1;
             // The budget was raised, lowered or removed since it was read: the next round handles it.
             let Some(before) = self.shard.pause(&budgeted.scope, &budgeted.budget, &stood).await? else { continue };
-            tell(budgeted, before, &stood);
+            log_change(budgeted, before, &stood);
             if stood.standing == Standing::Reached && budgeted.budget.at == AtBudget::Stop {
                 summary.released += self.stop(&budgeted.scope, &running).await?;
             }
@@ -166,7 +166,7 @@ pub(crate) fn spent_budget(tenant: &str, endpoint: &str, budgets: &[Budgeted], n
 }
 
 /// Logs once a day that a budget is nearly spent, and once that it is spent.
-fn tell(budgeted: &Budgeted, before: Option<Stood>, stood: &Stood) {
+fn log_change(budgeted: &Budgeted, before: Option<Stood>, stood: &Stood) {
     let known = before.filter(|before| before.day == stood.day).map_or(Standing::Within, |before| before.standing);
     if stood.standing <= known {
         return;

@@ -76,22 +76,22 @@ pub(crate) async fn get(
     };
     let apart = asked.by == ByWord::Machine && asked.tenant.is_none();
     let lines = app.costs.lines(asked.from..=asked.to, apart).await?;
-    let told = report(&lines, by, asked.tenant.as_deref(), &app.config.costs.hosted);
+    let report = report(&lines, by, asked.tenant.as_deref(), &app.config.costs.hosted);
     let limit = asked.limit.unwrap_or(JOBS_MAX);
     let rows = match asked.by {
         ByWord::Job => jobs(&app, &asked, &caller.tenant).await?,
-        _ => told.rows.iter().map(|row| RowView::new(row, asked.by)).collect(),
+        _ => report.rows.iter().map(|row| RowView::new(row, asked.by)).collect(),
     };
-    Ok(Json(CostsView::new(asked.by, (asked.from, asked.to), rows, limit, &told)))
+    Ok(Json(CostsView::new(asked.by, (asked.from, asked.to), rows, limit, &report)))
 }
 
 /// Today's cost of jobs by endpoint, of one tenant or, with `None`, of all.
 pub(crate) async fn today(config: &Config, costs: &Costs, tenant: Option<&str>) -> Result<CostsView, Problem> {
     let today = day_of(now_ms());
     let lines = costs.lines(today..=today, false).await?;
-    let told = report(&lines, By::Endpoint, tenant, &config.costs.hosted);
-    let rows = told.rows.iter().map(|row| RowView::new(row, ByWord::Endpoint)).collect();
-    Ok(CostsView::new(ByWord::Endpoint, (today, today), rows, JOBS_MAX, &told))
+    let report = report(&lines, By::Endpoint, tenant, &config.costs.hosted);
+    let rows = report.rows.iter().map(|row| RowView::new(row, ByWord::Endpoint)).collect();
+    Ok(CostsView::new(ByWord::Endpoint, (today, today), rows, JOBS_MAX, &report))
 }
 
 fn asked(caller: &Caller<JobsRead>, mut params: Params) -> Result<Asked, Problem> {

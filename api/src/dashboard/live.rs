@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::batches::routes as batches;
 use crate::costs::routes as costs;
-use crate::dashboard::subjects::{Subject, Told};
+use crate::dashboard::subjects::{Latest, Subject};
 use crate::error::{Code, INTERNAL, Problem};
 use crate::jobs::queue;
 use crate::server::query::LIMIT;
@@ -29,15 +29,15 @@ const LOOK_MAX: Duration = Duration::from_secs(10);
 const JOBS: u32 = 50;
 
 /// Follows a subject: receives its current data, then each change.
-pub(crate) fn follow(app: &App, subject: Subject) -> Result<watch::Receiver<Told>, Problem> {
-    let (heard, first) = app.live.follow(&subject)?;
-    if let Some(told) = first {
-        tokio::spawn(keep_looking(app.clone(), subject, told));
+pub(crate) fn follow(app: &App, subject: Subject) -> Result<watch::Receiver<Latest>, Problem> {
+    let (receiver, first) = app.live.follow(&subject)?;
+    if let Some(sender) = first {
+        tokio::spawn(keep_looking(app.clone(), subject, sender));
     }
-    Ok(heard)
+    Ok(receiver)
 }
 
-async fn keep_looking(app: App, subject: Subject, told: watch::Sender<Told>) {
+async fn keep_looking(app: App, subject: Subject, sender: watch::Sender<Latest>) {
     let mut last = String::new();
     loop {
         let looked = guard_beside("live", Box::pin(timeout(LOOK_MAX, look(&app, &subject)))).await;
@@ -48,7 +48,7 @@ async fn keep_looking(app: App, subject: Subject, told: watch::Sender<Told>) {
                     Subject::Jobs(_) => format!(r#"{{"changed_ms":{}}}"#, now_ms()),
                     _ => last.clone(),
                 };
-                told.send_replace(Some(text.into()));
+                sender.send_replace(Some(text.into()));
             }
             // The last data stays until the next poll; a panic has been logged.
             Ok(Ok(Ok(_))) | Err(Panic { .. }) => {}

@@ -15,11 +15,11 @@ use tokio::time::{Instant, sleep_until};
 use utoipa::ToSchema;
 
 use crate::dashboard::live;
-use crate::dashboard::subjects::{Subject, Told};
+use crate::dashboard::subjects::{Latest, Subject};
 use crate::error::Problem;
 use crate::server::query::Params;
 use crate::state::App;
-use crate::tenants::auth::{Holder, demand, while_stands};
+use crate::tenants::auth::{Holder, demand, while_valid};
 use crate::tenants::scope::{Scope, has};
 
 /// Interval of comments that keep proxies from closing the stream.
@@ -124,25 +124,25 @@ pub(crate) async fn follow(
     for topic in topics {
         followed.push(changes(topic, live::follow(&app, topic.subject(&token))?).boxed());
     }
-    let told = while_stands(app.clone(), token, told(app, select_all(followed)));
-    let told = async_stream::stream! {
+    let events = while_valid(app.clone(), token, events(app, select_all(followed)));
+    let events = async_stream::stream! {
         let _seats = permits;
-        for await event in told {
+        for await event in events {
             yield event;
         }
     };
-    Ok(Sse::new(told).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
 /// Streams the state of a topic, and then each change.
-fn changes(topic: Topic, mut heard: watch::Receiver<Told>) -> impl Stream<Item = (Topic, Arc<str>)> {
+fn changes(topic: Topic, mut data: watch::Receiver<Latest>) -> impl Stream<Item = (Topic, Arc<str>)> {
     async_stream::stream! {
         loop {
-            let told = heard.borrow_and_update().clone();
-            if let Some(text) = told {
+            let latest = data.borrow_and_update().clone();
+            if let Some(text) = latest {
                 yield (topic, text);
             }
-            if heard.changed().await.is_err() {
+            if data.changed().await.is_err() {
                 return;
             }
         }
@@ -150,7 +150,7 @@ fn changes(topic: Topic, mut heard: watch::Receiver<Told>) -> impl Stream<Item =
 }
 
 /// Streams the states until the replica shuts down or the stream's longest duration has passed.
-fn told(
+fn events(
     app: App,
     mut seen: impl Stream<Item = (Topic, Arc<str>)> + Unpin,
 ) -> impl Stream<Item = Result<Event, Infallible>> {

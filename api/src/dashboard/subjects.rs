@@ -30,11 +30,11 @@ pub(crate) enum Subject {
 }
 
 /// State of a subject, as JSON; `None` before the first poll.
-pub(crate) type Told = Option<Arc<str>>;
+pub(crate) type Latest = Option<Arc<str>>;
 
 /// The followers of each subject.
 pub(crate) struct Live {
-    subjects: Mutex<HashMap<Subject, watch::Sender<Told>>>,
+    subjects: Mutex<HashMap<Subject, watch::Sender<Latest>>>,
     streams: Shares,
 }
 
@@ -58,21 +58,21 @@ impl Live {
     /// Stops polling if no client follows.
     pub(super) fn leave(&self, subject: &Subject) -> bool {
         let mut subjects = lock(&self.subjects);
-        let unheard = subjects.get(subject).is_none_or(|told| told.receiver_count() == 0);
-        if unheard {
+        let is_unfollowed = subjects.get(subject).is_none_or(|sender| sender.receiver_count() == 0);
+        if is_unfollowed {
             subjects.remove(subject);
         }
-        unheard
+        is_unfollowed
     }
 
     /// Follows a subject. For its first follower this also returns the sender, which a task must then feed.
     pub(super) fn follow(
         &self,
         subject: &Subject,
-    ) -> Result<(watch::Receiver<Told>, Option<watch::Sender<Told>>), Problem> {
+    ) -> Result<(watch::Receiver<Latest>, Option<watch::Sender<Latest>>), Problem> {
         let mut subjects = lock(&self.subjects);
-        if let Some(told) = subjects.get(subject) {
-            return Ok((told.subscribe(), None));
+        if let Some(sender) = subjects.get(subject) {
+            return Ok((sender.subscribe(), None));
         }
         if subjects.len() >= SUBJECTS_MAX {
             return Err(Problem::new(
@@ -80,9 +80,9 @@ impl Live {
                 "too many live streams are open on this replica; try again later",
             ));
         }
-        let (told, heard) = watch::channel(None);
-        subjects.insert(subject.clone(), told.clone());
-        Ok((heard, Some(told)))
+        let (sender, receiver) = watch::channel(None);
+        subjects.insert(subject.clone(), sender.clone());
+        Ok((receiver, Some(sender)))
     }
 }
 
@@ -108,10 +108,10 @@ mod tests {
     #[test]
     fn what_nobody_follows_is_let_go_of() {
         let live = Live::default();
-        let (told, heard) = watch::channel(None);
-        lock(&live.subjects).insert(Subject::Queue, told);
+        let (sender, receiver) = watch::channel(None);
+        lock(&live.subjects).insert(Subject::Queue, sender);
         assert!(!live.leave(&Subject::Queue));
-        drop(heard);
+        drop(receiver);
         assert!(live.leave(&Subject::Queue) && lock(&live.subjects).is_empty());
     }
 }

@@ -64,7 +64,7 @@ pub(crate) struct Feedback {
 
 /// The members that the caller sets.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct Rating {
     pub(crate) accepted: Option<bool>,
     pub(crate) score: Option<u8>,
     pub(crate) labels: Vec<String>,
@@ -82,7 +82,7 @@ pub(crate) struct Export {
 }
 
 impl Feedback {
-    fn new(job: &Job, input: Box<RawValue>, said: Said, at_ms: u64) -> Self {
+    fn new(job: &Job, input: Box<RawValue>, rating: Rating, at_ms: u64) -> Self {
         let (result, result_key) = match &job.result {
             Some(JobResult::Inline(result)) => (Some(result.clone()), None),
             Some(JobResult::Object { key, .. }) => (None, Some(key.clone())),
@@ -95,10 +95,10 @@ impl Feedback {
             input,
             result,
             result_key,
-            accepted: said.accepted,
-            score: said.score,
-            labels: said.labels,
-            comment: said.comment,
+            accepted: rating.accepted,
+            score: rating.score,
+            labels: rating.labels,
+            comment: rating.comment,
             at_ms,
         }
     }
@@ -129,11 +129,11 @@ pub(crate) enum Error {
 }
 
 /// Stores feedback on a job that succeeded, and replaces earlier feedback. Repeating it is safe.
-pub(crate) async fn give(app: &App, job: &Job, said: Said, at_ms: u64) -> Result<Feedback, Error> {
+pub(crate) async fn give(app: &App, job: &Job, rating: Rating, at_ms: u64) -> Result<Feedback, Error> {
     let spec = &job.spec;
     let input = app.large_inputs.whole(&spec.tenant, &job.input).await?;
     let input = input.ok_or(Error::InputMissing)?;
-    let feedback = Feedback::new(job, input.into_owned(), said, at_ms);
+    let feedback = Feedback::new(job, input.into_owned(), rating, at_ms);
     let key = format!("{}{}.json", prefix(&spec.tenant, Some(&spec.endpoint), Some(spec.version)), job.id);
     let text = serde_json::to_vec(&feedback)?;
     // Feedback is counted before it is stored. Stored feedback has therefore been counted, and shows later which

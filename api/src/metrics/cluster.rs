@@ -56,7 +56,7 @@ impl ClusterMetrics {
             return Ok(());
         }
         let snapshot = Snapshot::at(app, now_ms()).await?;
-        app.exposition.show(TELLER, METRICS, || tell(&snapshot));
+        app.exposition.show(TELLER, METRICS, || set_metrics(&snapshot));
         Ok(())
     }
 }
@@ -78,11 +78,11 @@ impl Duty for ClusterMetrics {
 }
 
 /// Sets all metrics. Pure except for the installed recorder.
-fn tell(snapshot: &Snapshot) {
+fn set_metrics(snapshot: &Snapshot) {
     let mut left_out = LeftOut::default();
-    queue::tell(snapshot, &mut left_out);
-    fleet::tell(snapshot, &mut left_out);
-    money::tell(snapshot, &mut left_out);
+    queue::set_metrics(snapshot, &mut left_out);
+    fleet::set_metrics(snapshot, &mut left_out);
+    money::set_metrics(snapshot, &mut left_out);
     gauge!(catalogue::LOOKED).set(seconds(snapshot.now_ms));
     for (of, number) in left_out.0 {
         gauge!(catalogue::LEFT_OUT, "of" => of).set(float(number as u64));

@@ -164,13 +164,13 @@ pub(crate) async fn check_still(app: &App, token: &TokenRecord) -> Result<(), Pr
 }
 
 /// Ends a stream when its token ends.
-pub(crate) fn while_stands<T>(app: App, token: Arc<TokenRecord>, said: impl Stream<Item = T>) -> impl Stream<Item = T> {
+pub(crate) fn while_valid<T>(app: App, token: Arc<TokenRecord>, items: impl Stream<Item = T>) -> impl Stream<Item = T> {
     async_stream::stream! {
-        let mut said = std::pin::pin!(said);
+        let mut items = std::pin::pin!(items);
         let mut looks = interval(LOOK_EVERY);
         loop {
             let next = tokio::select! {
-                next = said.next() => next,
+                next = items.next() => next,
                 _ = looks.tick() => {
                     if !stands(&app, &token).await {
                         return;

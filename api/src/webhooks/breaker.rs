@@ -64,7 +64,7 @@ impl Breakers {
 
     /// Records the outcome of a delivery attempt. `failed` means that the receiver is failing, not that it rejected
     /// this message.
-    pub(crate) fn tell(&mut self, receiver: &str, failed: bool, now_ms: u64) {
+    pub(crate) fn record(&mut self, receiver: &str, failed: bool, now_ms: u64) {
         if !failed {
             self.0.remove(receiver);
             return;
@@ -97,7 +97,7 @@ mod tests {
         let mut breakers = Breakers::default();
         for _ in 0..OPENS_AFTER {
             assert_eq!(breakers.ask(A, now_ms), Admission::Go);
-            breakers.tell(A, true, now_ms);
+            breakers.record(A, true, now_ms);
         }
         breakers
     }
@@ -109,8 +109,8 @@ mod tests {
         assert_eq!(breakers.ask("https://b.test:443", 1_000), Admission::Go);
         let mut breakers = Breakers::default();
         for _ in 0..3 {
-            (0..4).for_each(|_| breakers.tell(A, true, 0));
-            breakers.tell(A, false, 0);
+            (0..4).for_each(|_| breakers.record(A, true, 0));
+            breakers.record(A, false, 0);
         }
         assert_eq!(breakers.ask(A, 0), Admission::Go);
     }
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(breakers.ask(A, 29_999), Admission::Until(30_000));
         assert_eq!(breakers.ask(A, 30_000), Admission::Go);
         assert_eq!(breakers.ask(A, 30_001), Admission::Until(35_001));
-        breakers.tell(A, false, 30_500);
+        breakers.record(A, false, 30_500);
         assert_eq!((breakers.ask(A, 30_500), breakers.ask(A, 30_500)), (Admission::Go, Admission::Go));
         assert!(breakers.0.is_empty(), "a receiver that works is forgotten");
     }
@@ -134,7 +134,7 @@ mod tests {
             waits.push((until_ms - now_ms) / 1_000);
             now_ms = until_ms;
             assert_eq!(breakers.ask(A, now_ms), Admission::Go);
-            breakers.tell(A, true, now_ms);
+            breakers.record(A, true, now_ms);
         }
         assert_eq!(waits, [30, 60, 120, 240, 480, 600, 600]);
     }
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn what_was_under_way_when_it_opened_does_not_make_it_longer() {
         let mut breakers = opened(0);
-        breakers.tell(A, true, 15_000);
+        breakers.record(A, true, 15_000);
         assert_eq!(breakers.ask(A, 15_000), Admission::Until(30_000));
     }
 
@@ -157,7 +157,7 @@ mod tests {
     fn it_remembers_so_many_and_no_more() {
         let mut breakers = Breakers::default();
         for n in 0..RECEIVERS_MAX as u64 + 10 {
-            breakers.tell(&n.to_string(), true, n);
+            breakers.record(&n.to_string(), true, n);
         }
         assert_eq!(breakers.0.len(), RECEIVERS_MAX);
         assert!(!breakers.0.contains_key("0") && breakers.0.contains_key("10009"));

@@ -207,7 +207,7 @@ impl Shared {
     }
 
     /// Reports the outcome, with two retries. If all fail, the claim expires and the delivery is repeated.
-    async fn tell(&self, report: Report) {
+    async fn report(&self, report: Report) {
         let reports = [report];
         for _ in 0..3 {
             match self.outbox.report(&reports).await {
@@ -236,7 +236,7 @@ async fn deliver(shared: Arc<Shared>, place: Slot, claimed: Claimed) {
                 webhook = delivery.id,
                 "a webhook's body cannot be built, trying again"
             );
-            return shared.tell(report(&claimed, Outcome::PutOff { delay_ms: LANE_PAUSE_MS }, None)).await;
+            return shared.report(report(&claimed, Outcome::PutOff { delay_ms: LANE_PAUSE_MS }, None)).await;
         }
         // The delivery is due again when its claim expires.
         Err(_) => return tracing::warn!(webhook = delivery.id, "building the webhook's body timed out"),
@@ -245,7 +245,7 @@ async fn deliver(shared: Arc<Shared>, place: Slot, claimed: Claimed) {
     let answer = Box::pin(shared.client.post(&delivery.url, headers, body)).await;
     failpoint::reach("hook.posted").await;
     let duration_ms = u64::try_from(started.elapsed().min(2 * TRY_MAX).as_millis()).unwrap_or_default();
-    shared.breakers.lock().unwrap_or_else(PoisonError::into_inner).tell(
+    shared.breakers.lock().unwrap_or_else(PoisonError::into_inner).record(
         place.receiver(),
         is_failure(&answer),
         shared.now_ms(),
@@ -259,7 +259,7 @@ async fn deliver(shared: Arc<Shared>, place: Slot, claimed: Claimed) {
         Outcome::Exhausted => "exhausted",
         Outcome::Disabled => "disabled",
     });
-    shared.tell(report(&claimed, outcome, Some(Try { at_ms, status, error, duration_ms }))).await;
+    shared.report(report(&claimed, outcome, Some(Try { at_ms, status, error, duration_ms }))).await;
 }
 
 fn report(claimed: &Claimed, outcome: Outcome, tried: Option<Try>) -> Report {

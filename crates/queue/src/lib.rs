@@ -25,6 +25,7 @@ pub mod metrics;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 pub mod outbox;
+mod output_texts;
 pub mod quarantine;
 pub mod queue;
 pub mod readings;
@@ -50,7 +51,7 @@ pub use outbox::Outbox;
 pub use queue::{BATCH_MAX, Queue, SUBMIT_MAX};
 pub use redis_checks::{Durability, RedisChecks};
 pub use redis_health::{NoAdmission, RedisHealth};
-pub use redis_queue::{Health, Holding, OpenJobs, OpenJobsStart, RedisConfig, RedisQueue};
+pub use redis_queue::{Health, Holding, OpenJobs, OpenJobsStart, RedisConfig, RedisQueue, WatchedAttempt};
 pub use registry::{Registry, SpentToken, TokenKind, TokenRecord, WebhookGeneration, WorkerRecord};
 pub use schedules::Schedules;
 pub use scripts::{Cursor, Recovered, scripts};

@@ -28,7 +28,7 @@ pub use lease::{
 pub use list::{JobPage, LaneDepth, ListFilter};
 pub use settle::{Due, Settlement, Verdict};
 pub(crate) use signal::WATCH_MS;
-pub use signal::{AUTOSCALER, Signal, Work};
+pub use signal::{AUTOSCALER, RelayedOutputs, Signal, Work};
 pub use submit::{BatchGuard, Submitted};
 
 /// Maximum number of jobs in one [`Queue::submit`].

@@ -141,7 +141,13 @@ pub(crate) struct RowView {
 }
 
 impl CostsView {
-    pub(crate) fn new(by: ByWord, (from, to): (u32, u32), mut rows: Vec<RowView>, limit: usize, told: &Report) -> Self {
+    pub(crate) fn new(
+        by: ByWord,
+        (from, to): (u32, u32),
+        mut rows: Vec<RowView>,
+        limit: usize,
+        report: &Report,
+    ) -> Self {
         let left_off = rows.len().saturating_sub(limit);
         rows.truncate(limit);
         let hosted = |Instead { service, usd_micros, ours_usd_micros }: &Instead| InsteadView {
@@ -155,11 +161,11 @@ impl CostsView {
             to: date(to),
             rows,
             left_off,
-            total: RowView { name: "total".to_owned(), ..RowView::costing(&told.total) },
-            idle_share: told.idle_share(),
+            total: RowView { name: "total".to_owned(), ..RowView::costing(&report.total) },
+            idle_share: report.idle_share(),
             savings: SavingsView {
-                on_demand_usd_micros: told.total.on_demand_usd_micros,
-                hosted: told.hosted.iter().map(hosted).collect(),
+                on_demand_usd_micros: report.total.on_demand_usd_micros,
+                hosted: report.hosted.iter().map(hosted).collect(),
             },
         }
     }

@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::database::Database;
 use crate::error::{Problem, ProblemBody};
 use crate::jobs::feedback;
-use crate::jobs::feedback::{Export, Feedback, Said};
+use crate::jobs::feedback::{Export, Feedback, Rating};
 use crate::jobs::results::without_result;
 use crate::jobs::routes::own;
 use crate::names;
@@ -147,12 +147,12 @@ pub(crate) async fn give(
     Path(id): Path<String>,
     Json(request): Json<FeedbackRequest>,
 ) -> Result<JsonAnswer<FeedbackView>, Problem> {
-    let said = checked(request)?;
+    let rating = checked(request)?;
     let job = own(&app.jobs, &caller.tenant, &id).await?;
     if job.state != JobState::Succeeded {
         return Err(without_result(&job));
     }
-    let kept = feedback::give(&app, &job, said, now_ms()).await?;
+    let kept = feedback::give(&app, &job, rating, now_ms()).await?;
     Ok(JsonAnswer(FeedbackView {
         job_id: kept.job_id.to_string(),
         endpoint: kept.endpoint,
@@ -165,7 +165,7 @@ pub(crate) async fn give(
     }))
 }
 
-fn checked(request: FeedbackRequest) -> Result<Said, Problem> {
+fn checked(request: FeedbackRequest) -> Result<Rating, Problem> {
     let FeedbackRequest { accepted, score, labels, comment } = request;
     if accepted.is_none() && score.is_none() && labels.is_none() && comment.is_none() {
         return Err(Problem::field("", "give at least one of accepted, score, labels, comment"));
@@ -184,7 +184,7 @@ fn checked(request: FeedbackRequest) -> Result<Said, Problem> {
     if comment.as_ref().is_some_and(|comment| comment.chars().count() > COMMENT_CHARS_MAX) {
         return Err(Problem::field("/comment", format!("must be at most {COMMENT_CHARS_MAX} characters")));
     }
-    Ok(Said { accepted, score, labels, comment })
+    Ok(Rating { accepted, score, labels, comment })
 }
 
 /// Get the feedback totals

@@ -29,7 +29,7 @@ const HEALTHS: [(GpuHealth, &str); 3] =
 const STATES: [(ModelState, &str); 3] =
     [(ModelState::Loading, "loading"), (ModelState::Idle, "idle"), (ModelState::Busy, "busy")];
 
-pub(super) fn tell(snapshot: &Snapshot, left_out: &mut LeftOut) {
+pub(super) fn set_metrics(snapshot: &Snapshot, left_out: &mut LeftOut) {
     let mut workers: Vec<&WorkerRecord> = snapshot.alive().collect();
     workers.sort_by_key(|worker| &worker.name);
     for (state, is_draining) in [("ready", false), ("draining", true)] {

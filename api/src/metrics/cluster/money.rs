@@ -36,7 +36,7 @@ struct Provider {
     usd_micros_per_hour: u64,
 }
 
-pub(super) fn tell(snapshot: &Snapshot, left_out: &mut LeftOut) {
+pub(super) fn set_metrics(snapshot: &Snapshot, left_out: &mut LeftOut) {
     for (name, provider) in providers(snapshot) {
         for (state, machines) in STATES.into_iter().zip(provider.states) {
             gauge!(MACHINES, "provider" => name.to_owned(), "state" => state).set(float(machines));

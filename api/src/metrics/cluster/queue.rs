@@ -19,7 +19,7 @@ use crate::metrics::{PRIORITIES, index};
 /// Maximum number of endpoints with series of their own.
 const ENDPOINTS_MAX: usize = 100;
 
-pub(super) fn tell(snapshot: &Snapshot, left_out: &mut LeftOut) {
+pub(super) fn set_metrics(snapshot: &Snapshot, left_out: &mut LeftOut) {
     let mut depth: BTreeMap<(usize, u32), u64> = BTreeMap::new();
     let mut oldest_ms = [0; 3];
     for lane in snapshot.flows.iter().flat_map(|flow| &flow.lanes) {

@@ -18,7 +18,7 @@ const NOW_MS: u64 = 1_000_000_000;
 /// Metric lines of a snapshot.
 async fn told(snapshot: &Snapshot) -> Vec<String> {
     let exposition = Metrics::default();
-    exposition.show(TELLER, METRICS, || tell(snapshot));
+    exposition.show(TELLER, METRICS, || set_metrics(snapshot));
     exposition
         .snapshots_text()
         .lines()
