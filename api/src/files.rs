@@ -1,5 +1,6 @@
 //! `/v1/files`: inputs that are too large for JSON.
 
+pub(crate) mod list_routes;
 pub(crate) mod relays;
 pub(crate) mod stored;
 pub(crate) mod upload_routes;
@@ -18,7 +19,7 @@ use stokehold_queue::now_ms;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use self::stored::{FileMetadata, card_key};
+use self::stored::{FileMetadata, metadata_key};
 use crate::config::Config;
 use crate::deletion::dependents::find;
 use crate::deletion::routes::{Deletion, Options, deleted, in_use, would_delete};
@@ -43,7 +44,10 @@ pub(crate) const URL_TTL: Duration = Duration::from_secs(3600);
 pub(crate) const NAME_MAX: usize = 255;
 
 /// Maximum size of a file's metadata object, bytes. The API writes no larger one.
-pub(crate) const CARD_MAX: u64 = 16 << 10;
+pub(crate) const METADATA_MAX: u64 = 16 << 10;
+
+/// Metadata objects that one list reads at the same time.
+pub(crate) const GETS_AT_ONCE: usize = 16;
 
 /// A file to upload.
 #[derive(Deserialize, ToSchema)]
@@ -101,12 +105,12 @@ pub(crate) async fn create(
     caller: Caller<FilesWrite>,
     Json(request): Json<FileRequest>,
 ) -> Result<(StatusCode, JsonAnswer<FileUpload>), Problem> {
-    let card = FileMetadata {
+    let metadata = FileMetadata {
         content_type: request.content_type.unwrap_or_else(|| "application/octet-stream".to_owned()),
         name: request.name,
         openai: None,
     };
-    if !is_name(&card.name) {
+    if !is_name(&metadata.name) {
         return Err(Problem::field("/name", format!("must be 1 to {NAME_MAX} printable characters")));
     }
     if request.size_bytes > config.limits.file_bytes {
@@ -115,24 +119,29 @@ pub(crate) async fn create(
     if !names::is_sha256(&request.sha256) {
         return Err(Problem::field("/sha256", "must be 64 lower-case hex digits"));
     }
-    if !names::is_content_type(&card.content_type) {
+    if !names::is_content_type(&metadata.content_type) {
         return Err(Problem::field("/content_type", "must be a MIME type, e.g. image/png"));
     }
     storage.reserve(&caller.tenant, request.size_bytes).await?;
     let id = format!("file_{}", Uuid::new_v4().simple());
     let key = file_key(&caller.tenant, &id);
-    let text = json::write(&card)?;
-    objects.put(&card_key(&key), text.into(), "application/json").await?;
+    let text = json::write(&metadata)?;
+    objects.put(&metadata_key(&key), text.into(), "application/json").await?;
     let announced = Announced {
         size_bytes: request.size_bytes,
         sha256_hex: &request.sha256,
-        content_type: &card.content_type,
-        name: Some(&card.name),
+        content_type: &metadata.content_type,
+        name: Some(&metadata.name),
     };
     let put = objects.presign_put(&key, announced, URL_TTL).await?;
     let expires_ms = now_ms() + u64::try_from(URL_TTL.as_millis()).unwrap_or_default();
-    let upload =
-        FileUpload { id, name: card.name, upload_url: put.url, headers: put.headers, expires_at: rfc3339(expires_ms) };
+    let upload = FileUpload {
+        id,
+        name: metadata.name,
+        upload_url: put.url,
+        headers: put.headers,
+        expires_at: rfc3339(expires_ms),
+    };
     Ok((StatusCode::CREATED, JsonAnswer(upload)))
 }
 
@@ -158,8 +167,8 @@ pub(crate) async fn get(
         return Err(Problem::not_found("file"));
     }
     let key = file_key(&caller.tenant, &id);
-    let card = objects.get(&card_key(&key), CARD_MAX).await?.ok_or_else(|| Problem::not_found("file"))?;
-    let card: FileMetadata = serde_json::from_slice(&card).map_err(|error| {
+    let metadata = objects.get(&metadata_key(&key), METADATA_MAX).await?.ok_or_else(|| Problem::not_found("file"))?;
+    let metadata: FileMetadata = serde_json::from_slice(&metadata).map_err(|error| {
         tracing::error!(%error, file = id, "a file's record cannot be read");
         Problem::new(Code::Internal, "the record of this file cannot be read; upload the file again")
     })?;
@@ -167,7 +176,8 @@ pub(crate) async fn get(
         return Err(Problem::new(Code::FileMissing, "the file was created but its bytes were not uploaded"));
     };
     let url = objects.presign_get(&key, URL_TTL).await?;
-    let view = FileView { id, name: card.name, size_bytes: stored.size_bytes, content_type: card.content_type, url };
+    let view =
+        FileView { id, name: metadata.name, size_bytes: stored.size_bytes, content_type: metadata.content_type, url };
     Ok(JsonAnswer(view))
 }
 
@@ -198,7 +208,7 @@ pub(crate) async fn delete(
     }
     let tenant = &caller.tenant;
     let key = file_key(tenant, &id);
-    let keys = [key.clone(), card_key(&key)];
+    let keys = [key.clone(), metadata_key(&key)];
     // The metadata is stored first and deleted last, so a file without it does not exist.
     if app.objects.head(&keys[1]).await?.is_none() {
         return Err(Problem::not_found("file"));

@@ -18,7 +18,7 @@ use crate::endpoints::{
     weights,
 };
 use crate::error::ProblemBody;
-use crate::files::{self, upload_routes};
+use crate::files::{self, list_routes, upload_routes};
 use crate::jobs::feedback::routes as feedback;
 use crate::jobs::{events, quarantine, queue, redrive, results, routes as jobs, submit};
 use crate::schedules::routes as schedules;
@@ -41,7 +41,7 @@ use crate::workers::{archives, fleet_routes as fleet, readings, routes as worker
         schedules::create, schedules::list, schedules::get, schedules::delete, schedules::pause, schedules::resume,
         packages::create, weights::create, weights::sign, deploy::deploy, endpoints::list, endpoints::get, endpoints::versions,
         undeploy::endpoint, undeploy::version, requirement_sets::list, requirement_sets::delete, traffic::get, traffic::set, needs::get, needs::forget, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
-        feedback::give, feedback::summary, feedback::export, files::create, upload_routes::upload, files::get, files::delete,
+        feedback::give, feedback::summary, feedback::export, list_routes::list, files::create, upload_routes::upload, files::get, files::delete,
         webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, workers::evict, readings::list, archives::script, archives::archive, queue::get, fleet::get, costs::get,
         tokens::create, tokens::list, tokens::rotate, tokens::revoke, tenants::create, tenants::list, tenants::disable, tenants::enable, audit::list,
         session::log_in, session::get, session::log_out, live::follow, series::get, stats::get,

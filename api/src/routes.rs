@@ -10,7 +10,7 @@ use crate::endpoints::{
     deploy, needs, packages, requirement_set_routes as requirement_sets, routes as endpoints, stats, traffic, undeploy,
     weights,
 };
-use crate::files::{self, upload_routes};
+use crate::files::{self, list_routes, upload_routes};
 use crate::jobs::feedback::routes as feedback;
 use crate::jobs::{events, quarantine, queue, redrive, results, routes as jobs, submit};
 use crate::schedules::routes as schedules;
@@ -62,7 +62,7 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/endpoints/{name}/versions/{version}", delete(undeploy::version))
         .route("/v1/endpoints/{name}/needs", get(needs::get).delete(needs::forget))
         .route("/v1/endpoints/{name}/traffic", get(traffic::get).put(traffic::set))
-        .route("/v1/files", post(files::create))
+        .route("/v1/files", get(list_routes::list).post(files::create))
         .route("/v1/files/upload", post(upload_routes::upload))
         .route("/v1/files/{id}", get(files::get).delete(files::delete))
         .route("/v1/requirement-sets", get(requirement_sets::list))

@@ -5,18 +5,19 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::json;
-use stokehold_client::models::File;
+use stokehold_client::models::{File, FileSummary};
 
-use crate::client::{Client, decode, segment};
+use crate::client::{Client, decode, pages, segment};
 use crate::deletion::{self, DeletionArgs};
 use crate::{Global, output, upload};
 
-/// Upload, show and delete input files
+/// Upload, list and delete input files
 ///
 /// `stoke submit --file` uploads files by itself. Upload a file here to use it in several jobs.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke file upload talk.mp3
+  stoke file list
   stoke file get file_0123456789abcdef")]
 pub(crate) struct FileArgs {
     #[command(subcommand)]
@@ -26,6 +27,15 @@ pub(crate) struct FileArgs {
 #[derive(Subcommand)]
 enum Verb {
     Upload(UploadArgs),
+    /// List uploaded files, by id
+    ///
+    /// Includes the files that the API makes of large inputs.
+    #[command(after_help = "Examples:\n  stoke file list")]
+    List {
+        /// Maximum number of files
+        #[arg(long, short, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
     Get(GetArgs),
     Delete(DeleteArgs),
 }
@@ -70,6 +80,24 @@ pub(crate) async fn run(global: &Global, args: FileArgs) -> Result<()> {
         Verb::Upload(args) => {
             let id = upload::input_file(&client, &args.path).await?;
             if global.json { output::json(&json!({"id": id})) } else { output::line(&id) }
+        }
+        Verb::List { limit } => {
+            let files = pages::collect(&client, "/v1/files", &[], "files", limit).await?;
+            if global.json {
+                return output::json(&json!({"files": files}));
+            }
+            let mut table = output::table(["file", "name", "size", "type", "uploaded"]);
+            for file in &files {
+                let FileSummary { id, name, size_bytes, content_type, uploaded_at } = decode(file)?;
+                table.add_row([
+                    output::text(id.as_str()),
+                    output::text(name.as_str()),
+                    output::bytes(size_bytes),
+                    output::text(content_type.as_str()),
+                    output::ago(uploaded_at.as_str()),
+                ]);
+            }
+            output::print_table(&table, "no files; upload one with `stoke file upload`")
         }
         Verb::Get(args) => {
             let found = client.get(&format!("/v1/files/{}", segment(&args.id))).await?;

@@ -21,10 +21,11 @@ WIDTH = 120
 # What the programs of this repository decode and send. Schemas that these name are generated too.
 RESPONSES = [
     "Batch", "BatchEstimate", "CancelledMany", "ChangeList", "Costs", "Deletion", "DeliveryList", "EndpointList",
-    "Evicted", "Feedback", "FeedbackSummary", "File", "FileUpload", "Fleet", "ForgottenNeeds", "Health", "Job",
-    "LimitsShown", "Needs", "OwnLimits", "PackageReply", "Quarantine", "QuarantineOutcomes", "QueueView", "Ready",
-    "RequirementSetList", "RetriedMany", "Rewrapped", "Schedule", "SecretList", "Session", "Tenant", "TenantList",
-    "Traffic", "VersionList", "WebhookDelivery", "WebhookSecret", "WeightsReply", "WeightsUrl", "WorkerList",
+    "Evicted", "Feedback", "FeedbackSummary", "File", "FileList", "FileUpload", "Fleet", "ForgottenNeeds", "Health",
+    "Job", "LimitsShown", "Needs", "OwnLimits", "PackageReply", "Quarantine", "QuarantineOutcomes", "QueueView",
+    "Ready", "RequirementSetList", "RetriedMany", "Rewrapped", "Schedule", "SecretList", "Session", "Tenant",
+    "TenantList", "Traffic", "VersionList", "WebhookDelivery", "WebhookSecret", "WeightsReply", "WeightsUrl",
+    "WorkerList",
 ]  # fmt: skip
 REQUESTS = [
     "BatchRequest", "EstimateRequest", "Eviction", "FeedbackRequest", "FileRequest", "JobFilter", "ManyRequest",

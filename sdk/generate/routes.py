@@ -171,7 +171,15 @@ RESOURCES = (
         "files",
         "FileRoutes",
         "`client.files`: uploaded files.",
-        (Route("DELETE /v1/files/{id}", "delete", f"Deletes an uploaded file. {_DEPENDENTS}"),),
+        (
+            Route(
+                "list_files",
+                "list",
+                "Iterates over the uploaded files, by id. Includes the files that the API makes of large inputs.",
+                "files",
+            ),
+            Route("DELETE /v1/files/{id}", "delete", f"Deletes an uploaded file. {_DEPENDENTS}"),
+        ),
         is_base=True,
     ),
     Resource(

@@ -207,6 +207,7 @@ DELETION = (
     Shape("Deletion", "Deletion", "Deletion"),
     Shape("RequirementSet", "RequirementSet", "RequirementSet"),
 )
+FILES = (Shape("FileSummary", "FileSummary", "FileSummary"),)
 QUARANTINE = (
     Shape("QuarantinedJob", "QuarantinedJob", "QuarantinedJob"),
     Shape("Quarantine", "Quarantine", "Quarantine"),
@@ -233,6 +234,7 @@ MODULES: Mapping[str, tuple[Shape, ...]] = {
     "costs": COSTS,
     "fleet": FLEET,
     "deletion": DELETION,
+    "files": FILES,
     "quarantine": QUARANTINE,
     "stats": STATS,
 }

@@ -16,6 +16,7 @@ import { Fleet } from "./views/fleet";
 import { Job } from "./views/job";
 import { Jobs } from "./views/jobs";
 import { Queue } from "./views/queue";
+import { Storage } from "./views/storage";
 
 const RETRY_MS = 2000;
 const KEY_PAUSE_MS = 1000;
@@ -71,6 +72,7 @@ function View() {
     case "fleet": return <Fleet />;
     case "endpoints": return <Endpoints name={of} query={query} />;
     case "costs": return <Costs by={query.get("by")} />;
+    case "storage": return <Storage />;
     default: return <Queue by={query.get("by")} />;
   }
 }

@@ -1,7 +1,7 @@
 // Views have real addresses below /dashboard.
 import { useEffect, useState } from "preact/hooks";
 
-export const VIEWS = [["queue", "Queue", "q"], ["jobs", "Jobs", "j"], ["batches", "Batches", "b"], ["fleet", "Fleet", "f"], ["endpoints", "Endpoints", "e"], ["costs", "Costs", "c"]] as const;
+export const VIEWS = [["queue", "Queue", "q"], ["jobs", "Jobs", "j"], ["batches", "Batches", "b"], ["fleet", "Fleet", "f"], ["endpoints", "Endpoints", "e"], ["costs", "Costs", "c"], ["storage", "Storage", "s"]] as const;
 
 export function go(path: string): void { history.pushState(null, "", path); dispatchEvent(new PopStateEvent("popstate")); }
 

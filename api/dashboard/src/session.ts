@@ -4,7 +4,7 @@ import { useContext } from "preact/hooks";
 import type { Schemas } from "./api";
 
 export type Session = Schemas["Session"];
-export type Scope = "jobs:read" | "jobs:submit" | "jobs:cancel" | "endpoints:read" | "endpoints:write" | "files:write" | "webhooks:read" | "workers:read" | "workers:join" | "limits:read" | "tenants:read" | "tenants:write";
+export type Scope = "jobs:read" | "jobs:submit" | "jobs:cancel" | "endpoints:read" | "endpoints:write" | "files:read" | "files:write" | "webhooks:read" | "workers:read" | "workers:join" | "limits:read" | "tenants:read" | "tenants:write";
 
 export const SessionContext = createContext<Session | null>(null);
 

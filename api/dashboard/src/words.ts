@@ -35,3 +35,8 @@ export function instant(at: string | null | undefined): string { return at ? new
 export function percent(part: number, whole: number): string { return whole > 0 ? `${((100 * part) / whole).toFixed(1)} %` : "–"; }
 export function count(number: number): string { return number.toLocaleString("en").replaceAll(",", " "); }
 export function gib(mib: number): string { return `${(mib / 1024).toFixed(mib % 1024 === 0 ? 0 : 1)} GiB`; }
+export function bytes(size: number): string {
+  if (size < 1024) return `${size} B`;
+  const power = Math.min(4, Math.floor(Math.log2(size) / 10));
+  return `${(size / 1024 ** power).toFixed(1)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+}

@@ -1,4 +1,4 @@
-// What cannot be undone: endpoints and versions are deleted, and a worker is evicted.
+// What cannot be undone: endpoints, versions, files and requirement sets are deleted, and a worker is evicted.
 import type { Page } from "@playwright/test";
 import { axe, enter, expect, live, test } from "./fixtures";
 import { type Schemas, Stack } from "./stack";
@@ -83,6 +83,68 @@ for (const [size, viewport] of Object.entries(SIZES)) {
     });
   });
 }
+
+for (const [size, viewport] of Object.entries(SIZES)) {
+  test.describe(`storage, ${size}`, () => {
+    test.use({ viewport });
+
+    test("a file is deleted, with the job that waits for it", async ({ page }) => {
+      await stack.deploy("atelier.py", "read");
+      const id = await stack.upload("letter.txt", "x".repeat(2048));
+      const job = await stack.api.submit({ endpoint: "read", input: { letter: { $file: id } }, run_after: new Date(Date.now() + 3_600_000).toISOString() });
+      await open(page, "storage");
+      const row = page.getByRole("region", { name: "Files" }).getByRole("row", { name: id });
+      await expect(row).toContainText("letter.txt2.0 KiBtext/plain");
+      await row.getByRole("button", { name: `Delete file ${id}` }).click();
+      const box = page.getByRole("dialog", { name: `Delete file ${id}` });
+      await expect(box.getByRole("list", { name: "Dependents" })).toContainText(`1 open job is cancelled ${job.id}`);
+      expect((await axe(page)).violations).toEqual([]);
+      expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(viewport.width);
+      await box.getByRole("button", { name: "Go back" }).click();
+      expect(await status(`/v1/files/${id}`), "nothing was deleted").toBe(200);
+      await row.getByRole("button", { name: `Delete file ${id}` }).click();
+      await box.getByRole("button", { name: `Delete file ${id}` }).click();
+      await expect(row).toHaveCount(0);
+      expect(await status(`/v1/files/${id}`)).toBe(404);
+      expect((await stack.api.ask<Schemas["Job"]>(`/v1/jobs/${job.id}`)).state).toBe("cancelled");
+    });
+
+    test("a requirement set is deleted, and its version stays", async ({ page }) => {
+      await stack.deploy("atelier.py", "far");
+      const { requirement_sets: [set] } = await stack.api.ask<Schemas["RequirementSetList"]>("/v1/requirement-sets");
+      await open(page, "storage");
+      const row = page.getByRole("region", { name: "Requirement sets" }).getByRole("row", { name: set?.id ?? "none" });
+      await expect(row).toContainText("trust owned, region mars");
+      await expect(row).toContainText("far@");
+      const name = `Delete requirement set ${set?.id}`;
+      await row.getByRole("button", { name }).click();
+      const box = page.getByRole("dialog", { name });
+      await expect(box.getByRole("list", { name: "Dependents" })).toContainText("1 version has it far@");
+      await box.getByRole("button", { name }).click();
+      await expect(row).toHaveCount(0);
+      expect(await status("/v1/endpoints/far")).toBe(200);
+      await stack.api.ask("/v1/endpoints/far?force=true", { method: "DELETE" });
+    });
+  });
+}
+
+test("files are shown page by page", async ({ page }) => {
+  const ids: string[] = [];
+  for (let at = 0; at < 51; at += 1) ids.push(await stack.upload(`page-${at}.txt`, `${at}`));
+  await open(page, "storage");
+  const rows = page.getByRole("region", { name: "Files" }).getByRole("row");
+  await expect(rows).toHaveCount(1 + 50);
+  await page.getByRole("button", { name: "Show more files" }).click();
+  await expect(rows).toHaveCount(1 + 51);
+  await expect(page.getByRole("button", { name: "Show more files" })).toHaveCount(0);
+  await Promise.all(ids.map((id) => stack.api.ask(`/v1/files/${id}`, { method: "DELETE" })));
+});
+
+test("a token without scopes for storage gets the reason", async ({ page }) => {
+  await open(page, "storage", await stack.token("sitter", "jobs:read"));
+  await expect(page.getByText("it lacks the scope files:read")).toBeVisible();
+  await expect(page.getByText("it lacks the scope endpoints:read")).toBeVisible();
+});
 
 test("a token that may not deploy is offered no deletion", async ({ page }) => {
   await stack.deploy("atelier.py", "tear");

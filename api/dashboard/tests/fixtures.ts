@@ -11,7 +11,7 @@ export interface Filled { url: string; token: string; reader: string; canceller:
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-export const VIEWS = ["queue", "jobs", "batches", "fleet", "endpoints", "costs"] as const;
+export const VIEWS = ["queue", "jobs", "batches", "fleet", "endpoints", "costs", "storage"] as const;
 
 /** The page that a build in this folder makes, instead of the one in the binary: so that a change of the page needs no new binary. */
 const DIST = process.env["STOKE_DASHBOARD_DIST"];

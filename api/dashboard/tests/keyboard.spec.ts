@@ -15,7 +15,7 @@ test("every view is a key away, and the list of keys is too", async ({ inside, a
   // Nothing is gone to from behind a dialog.
   await inside.keyboard.press("g");
   await inside.keyboard.press("q");
-  await expect(inside).toHaveURL(at("/costs"));
+  await expect(inside).toHaveURL(at("/storage"));
   await inside.keyboard.press("Escape");
   await expect(keys).toBeHidden();
 });

@@ -42,6 +42,7 @@ export async function seed(stack: Stack): Promise<Seeded> {
   await api.ask(`/v1/jobs/${cancelled}/cancel`, { method: "POST" });
   await submit("atlas", {}, { queue_timeout_s: 1 });
 
+  await stack.upload("scenes.txt", PROMPTS.join("\n"));
   const [picture, text] = [drawn[0] as string, written[0] as string];
   await Promise.all([torn, failed, ...drawn, ...written].map((id) => api.ended(id)));
   for (const [at, id] of drawn.entries()) await api.ask(`/v1/jobs/${id}/feedback`, { method: "POST", body: { accepted: at !== 1 } });

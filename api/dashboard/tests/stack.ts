@@ -133,6 +133,13 @@ export class Stack {
     return stdout;
   }
 
+  /** Uploads a text through the API; returns the id of its file. */
+  async upload(name: string, text: string): Promise<string> {
+    const answer = await fetch(`${this.api.url}/v1/files/upload?name=${name}`, { method: "POST", body: text, headers: { Authorization: `Bearer ${this.api.token}`, "Content-Type": "text/plain" }, signal: AbortSignal.timeout(ANSWER_MS) });
+    if (!answer.ok) throw new Error(`POST /v1/files/upload: ${answer.status} ${await answer.text()}`);
+    return ((await answer.json()) as { id: string }).id;
+  }
+
   async token(name: string, ...scopes: string[]): Promise<string> {
     const made = JSON.parse(await this.stoke("token", "create", "--name", name, "--json", ...scopes.flatMap((scope) => ["--scope", scope]))) as { token: string };
     return made.token;

@@ -43,16 +43,16 @@ pub(crate) enum Error {
 pub(crate) async fn keep(objects: &Objects, tenant: &str, id: &str, name: &str, text: Bytes) -> Result<(), Error> {
     const CONTENT_TYPE: &str = "application/json";
     let key = file_key(tenant, id);
-    let card = serde_json::to_vec(&FileMetadata {
+    let metadata = serde_json::to_vec(&FileMetadata {
         name: name.to_owned(),
         content_type: CONTENT_TYPE.to_owned(),
         openai: None,
     })?;
-    objects.put(&card_key(&key), card.into(), CONTENT_TYPE).await?;
+    objects.put(&metadata_key(&key), metadata.into(), CONTENT_TYPE).await?;
     Ok(objects.put(&key, text, CONTENT_TYPE).await?)
 }
 
 /// Key of the metadata of the file with this key.
-pub(crate) fn card_key(key: &str) -> String {
+pub(crate) fn metadata_key(key: &str) -> String {
     format!("{key}.json")
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use uuid::Uuid;
 
 use super::relays::Relays;
-use super::stored::{FileMetadata, card_key};
+use super::stored::{FileMetadata, metadata_key};
 use super::{FileView, NAME_MAX, URL_TTL, is_name};
 use crate::config::Config;
 use crate::error::{Code, Problem, ProblemBody};
@@ -59,7 +59,7 @@ pub(crate) async fn upload(
     let mut is_asked_for = false;
     let relayed = async {
         let caller = caller?;
-        let (card, bytes) = announced(params?, &headers, most)?;
+        let (metadata, bytes) = announced(params?, &headers, most)?;
         let _permit = relays.take(&caller.tenant).ok_or_else(|| {
             Problem::new(Code::RateLimited, "too many uploads go through this replica; retry, or use POST /v1/files")
         })?;
@@ -67,13 +67,19 @@ pub(crate) async fn upload(
         let id = format!("file_{}", Uuid::new_v4().simple());
         let key = file_key(&caller.tenant, &id);
         is_asked_for = true;
-        let upload = relay(&objects, &key, &card, bytes, &mut body).await?;
+        let upload = relay(&objects, &key, &metadata, bytes, &mut body).await?;
         // As with POST /v1/files, the metadata is stored first: a replica that dies in between leaves a file without
         // bytes, which can be deleted, and not bytes that nothing names.
-        objects.put(&card_key(&key), json::write(&card)?.into(), "application/json").await?;
+        objects.put(&metadata_key(&key), json::write(&metadata)?.into(), "application/json").await?;
         upload.finish().await?;
         let url = objects.presign_get(&key, URL_TTL).await?;
-        Ok::<_, Problem>(FileView { id, name: card.name, size_bytes: bytes, content_type: card.content_type, url })
+        Ok::<_, Problem>(FileView {
+            id,
+            name: metadata.name,
+            size_bytes: bytes,
+            content_type: metadata.content_type,
+            url,
+        })
     };
     match relayed.await {
         Ok(view) => Ok((StatusCode::CREATED, JsonAnswer(view))),
@@ -115,14 +121,14 @@ fn announced(mut params: Params, headers: &HeaderMap, most: u64) -> Result<(File
 async fn relay(
     objects: &Objects,
     key: &str,
-    card: &FileMetadata,
+    metadata: &FileMetadata,
     bytes: u64,
     body: &mut Body,
 ) -> Result<Upload, Problem> {
     let deadline = Instant::now() + TOTAL;
     let slow = |_| Problem::new(Code::BodyTimeout, "the body stopped arriving; send it without pauses");
     let cut = || Problem::new(Code::InvalidRequest, "the body ended early; upload the file again");
-    let mut upload = objects.upload(key, &card.content_type).named(&card.name);
+    let mut upload = objects.upload(key, &metadata.content_type).named(&metadata.name);
     let mut arrived = 0;
     while let Some(frame) =
         timeout_at(deadline, timeout(BODY_IDLE, body.frame())).await.and_then(|frame| frame).map_err(slow)?

@@ -64,7 +64,7 @@ const TENANTS_MAX: u64 = 10_000;
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// Routes that read, write or check many things in one request.
-const HEAVY: [(Method, &str); 23] = [
+const HEAVY: [(Method, &str); 24] = [
     (Method::GET, "/v1/jobs"),
     (Method::POST, "/v1/jobs/bulk"),
     (Method::POST, "/v1/jobs/cancel"),
@@ -82,6 +82,7 @@ const HEAVY: [(Method, &str); 23] = [
     (Method::GET, "/v1/endpoints/{name}/stats"),
     (Method::DELETE, "/v1/endpoints/{name}"),
     (Method::DELETE, "/v1/endpoints/{name}/versions/{version}"),
+    (Method::GET, "/v1/files"),
     (Method::DELETE, "/v1/files/{id}"),
     (Method::GET, "/openai/v1/batches"),
     (Method::GET, "/openai/v1/files"),

@@ -19,6 +19,8 @@ mod estimates;
 mod events;
 mod evictions;
 mod feedback;
+mod files;
+mod gpus;
 mod history;
 mod large_inputs;
 mod locks;

@@ -894,6 +894,19 @@ impl Response for File {
     const NAME: &'static str = "File";
 }
 
+/// One page of files, by id.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct FileList {
+    /// The files.
+    pub files: Vec<FileSummary>,
+    /// The cursor of the next page; null at the end.
+    pub next_cursor: Option<String>,
+}
+
+impl Response for FileList {
+    const NAME: &'static str = "FileList";
+}
+
 /// A file to upload.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct FileRequest {
@@ -906,6 +919,30 @@ pub struct FileRequest {
     pub sha256: String,
     /// The file's size.
     pub size_bytes: u64,
+}
+
+/// A file of a list.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct FileSummary {
+    /// The content type.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub content_type: String,
+    /// The id.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub id: String,
+    /// The name.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub name: String,
+    /// The size bytes.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub size_bytes: u64,
+    /// When its bytes were uploaded, RFC 3339.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub uploaded_at: String,
+}
+
+impl Response for FileSummary {
+    const NAME: &'static str = "FileSummary";
 }
 
 /// Where to upload the file.

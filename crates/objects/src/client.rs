@@ -11,6 +11,7 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{RequestChecksumCalculation, ResponseChecksumValidation};
 use aws_sdk_s3::error::SdkError;
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
+use aws_sdk_s3::operation::list_objects_v2::builders::ListObjectsV2FluentBuilder;
 use aws_sdk_s3::presigning::PresigningConfig;
 use aws_sdk_s3::types::{BucketLocationConstraint, CreateBucketConfiguration, Delete, ObjectIdentifier};
 use base64::Engine;
@@ -104,6 +105,8 @@ pub struct ObjectSummary {
     pub key: String,
     /// Length of the body, bytes.
     pub size_bytes: u64,
+    /// When the object was written, Unix milliseconds; 0 if the store does not report it.
+    pub modified_ms: u64,
 }
 
 /// One page of a listing, ordered by the bytes of the keys.
@@ -344,12 +347,29 @@ impl Objects {
     /// # Errors
     /// [`Error::Refused`], also for an invalid cursor; [`Error::Unavailable`].
     pub async fn list(&self, prefix: &str, cursor: Option<&str>, limit: u32) -> Result<ObjectPage, Error> {
+        self.page(prefix, limit, |list| list.set_continuation_token(cursor.map(str::to_owned))).await
+    }
+
+    /// Like [`Objects::list`], but starts after the key `after`, which need not exist.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::Unavailable`].
+    pub async fn list_after(&self, prefix: &str, after: Option<&str>, limit: u32) -> Result<ObjectPage, Error> {
+        self.page(prefix, limit, |list| list.set_start_after(after.map(str::to_owned))).await
+    }
+
+    async fn page(
+        &self,
+        prefix: &str,
+        limit: u32,
+        start: impl FnOnce(ListObjectsV2FluentBuilder) -> ListObjectsV2FluentBuilder,
+    ) -> Result<ObjectPage, Error> {
         let limit = i32::try_from(limit.clamp(1, KEYS_MAX as u32)).unwrap_or(1);
         let list = self.client.list_objects_v2().bucket(&self.bucket).prefix(prefix).max_keys(limit);
-        let page = list.set_continuation_token(cursor.map(str::to_owned)).send().await;
-        let page = page.map_err(Error::sdk("list objects"))?;
+        let page = start(list).send().await.map_err(Error::sdk("list objects"))?;
         let summary = |object: aws_sdk_s3::types::Object| {
-            Some(ObjectSummary { key: object.key?, size_bytes: unsigned(object.size) })
+            let modified_ms = object.last_modified.and_then(|at| u64::try_from(at.to_millis().ok()?).ok()).unwrap_or(0);
+            Some(ObjectSummary { key: object.key?, size_bytes: unsigned(object.size), modified_ms })
         };
         Ok(ObjectPage {
             objects: page.contents.unwrap_or_default().into_iter().filter_map(summary).collect(),

@@ -40,6 +40,7 @@ export type * from "./generated/costs.js";
 export type * from "./generated/deletion.js";
 export type * from "./generated/endpoints.js";
 export type * from "./generated/feedback.js";
+export type * from "./generated/files.js";
 export type * from "./generated/fleet.js";
 export type * from "./generated/jobs.js";
 export type * from "./generated/limits.js";

@@ -64,6 +64,7 @@ const CALLS = {
   "DELETE /v1/endpoints/{name}/versions/{version}": (c) => c.endpoints.deleteVersion("echo", 2, { force: true }),
   "GET /v1/feedback": (c) => c.feedback.stats(),
   "GET /v1/feedback/export": (c) => collect(c.feedback.export()),
+  "GET /v1/files": (c) => collect(c.files.list()),
   "POST /v1/files": (c) => c.files.upload(new Uint8Array([1])),
   "GET /v1/files/{id}": (c) => c.files.retrieve("f"),
   "DELETE /v1/files/{id}": (c) => c.files.delete("f", { force: true }),

@@ -32,12 +32,13 @@ const OBJECTS = {
   VersionStats: "VersionStats", BatchEstimate: "LinesEstimate", Trace: "Trace", Host: "WorkerHost",
   ModelOnGpu: "ModelOnGpu", Model: "LoadedModel", Gpu: "WorkerGpu", Worker: "Worker",
   Deletion: "Deletion", Dependent: "Dependent", RequirementSet: "RequirementSet",
+  FileSummary: "FileSummary",
 };
 
 /** Answers whose only member the client returns, or that are pages of a list. */
 const WRAPPERS = [
   "BatchList", "BulkReply", "CancelledMany", "DeadLetters", "DeliveryList", "EndpointList",
-  "EndpointStats", "FeedbackSummary", "ForgottenNeeds", "JobList", "Needs", "QuarantineOutcomes", "QueueView",
+  "EndpointStats", "FeedbackSummary", "FileList", "ForgottenNeeds", "JobList", "Needs", "QuarantineOutcomes", "QueueView",
   "ReadingList", "RequirementSetList", "RetriedMany", "ScheduleList", "SecretList", "TenantList", "TokenList",
   "Traffic", "TrafficPart", "VersionList", "WorkerList",
 ];

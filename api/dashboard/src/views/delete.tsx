@@ -1,9 +1,9 @@
-// Deletion of an endpoint or a version: the dialog lists what depends on it and asks for its name.
+// Deletion of endpoints, versions, files and requirement sets: the dialog lists what depends on them first.
 import { useRef, useState } from "preact/hooks";
 import { ask, sentence, type Schemas } from "../api";
 import { Problem } from "../parts";
-import { useMay } from "../session";
-import { count } from "../words";
+import { type Scope, useMay } from "../session";
+import { bytes, count } from "../words";
 
 const WORDS: Record<Schemas["DependentKind"], [one: string, many: string]> = {
   job: ["open job is cancelled", "open jobs are cancelled"],
@@ -16,16 +16,12 @@ const WORDS: Record<Schemas["DependentKind"], [one: string, many: string]> = {
   rollback: ["rollback to it is no longer possible", "rollbacks to it are no longer possible"],
 };
 
-function size(bytes: number): string {
-  if (bytes < 1024) return `${bytes} B`;
-  const power = Math.min(3, Math.floor(Math.log2(bytes) / 10));
-  return `${(bytes / 1024 ** power).toFixed(1)} ${["B", "KiB", "MiB", "GiB"][power]}`;
-}
+interface DeleteProps { scope: Scope; label: string; called: string; what: string; stays: string; name?: string; path: string; onDeleted: () => void }
 
-/** A button whose dialog lists what depends on `what`, and deletes it once `name` is typed. Shown to tokens that may delete endpoints. `called` is
+/** A button whose dialog lists what depends on `what` and deletes it, once `name` is typed if there is one. Shown to tokens with `scope`. `called` is
  * the accessible name of the button: it begins with `label`, which is on it, and includes what is deleted. */
-function Delete({ label, called, what, name, path, onDeleted }: { label: string; called: string; what: string; name: string; path: string; onDeleted: () => void }) {
-  const may = useMay("endpoints:write");
+function Delete({ scope, label, called, what, stays, name, path, onDeleted }: DeleteProps) {
+  const may = useMay(scope);
   const box = useRef<HTMLDialogElement>(null);
   const [found, setFound] = useState<Schemas["Deletion"] | null>(null);
   const [typed, setTyped] = useState("");
@@ -43,33 +39,44 @@ function Delete({ label, called, what, name, path, onDeleted }: { label: string;
       .then(() => { box.current?.close(); onDeleted(); }, (error) => setProblem(sentence(error)))
       .finally(() => setBusy(false));
   };
+  const isConfirmed = name === undefined || typed === name;
   const isRouted = found?.dependents.some((each) => each.kind === "traffic") ?? false;
   return (
     <>
       <button onClick={open} aria-label={called}>{label}</button>
       <dialog ref={box} aria-label={called}>
-        <form onSubmit={(event) => { event.preventDefault(); if (found && !isRouted && !isBusy && typed === name) go(); }}>
-          <p>Delete {what}. Ended jobs, their results and their costs stay. This cannot be undone.</p>
+        <form onSubmit={(event) => { event.preventDefault(); if (found && !isRouted && !isBusy && isConfirmed) go(); }}>
+          <p>Delete {what}. {stays} This cannot be undone.</p>
           {!found && !problem && <p class="quiet" role="status">Looking for what depends on it…</p>}
           {found && <>
             {found.dependents.length > 0
               ? <ul aria-label="Dependents">{found.dependents.map((each) => <li key={each.kind}>{count(each.count)} {WORDS[each.kind][each.count === 1 ? 0 : 1]} <span class="quiet mono">{each.examples.slice(0, 3).join(", ")}</span></li>)}</ul>
               : <p>Nothing depends on it.</p>}
-            <p class="quiet">Frees {size(found.freed_bytes)} of storage.</p>
-            {!isRouted && <label>Type <b class="mono">{name}</b> to confirm <input value={typed} autocomplete="off" spellcheck={false} onInput={(event) => setTyped(event.currentTarget.value)} /></label>}
+            <p class="quiet">Frees {bytes(found.freed_bytes)} of storage.</p>
+            {!isRouted && name !== undefined && <label>Type <b class="mono">{name}</b> to confirm <input value={typed} autocomplete="off" spellcheck={false} onInput={(event) => setTyped(event.currentTarget.value)} /></label>}
           </>}
           <Problem text={problem} />
-          <div class="row"><button class="main" aria-label={called} disabled={!found || isRouted || isBusy || typed !== name}>{label}</button><button type="button" onClick={() => box.current?.close()}>Go back</button></div>
+          <div class="row"><button class="main" aria-label={called} disabled={!found || isRouted || isBusy || !isConfirmed}>{label}</button><button type="button" onClick={() => box.current?.close()}>Go back</button></div>
         </form>
       </dialog>
     </>
   );
 }
 
+const ENDED = "Ended jobs, their results and their costs stay.";
+
 export function DeleteEndpoint({ name, onDeleted }: { name: string; onDeleted: () => void }) {
-  return <Delete label="Delete endpoint" called={`Delete endpoint ${name}`} what={`the endpoint ${name} with all its versions`} name={name} path={`/v1/endpoints/${encodeURIComponent(name)}`} onDeleted={onDeleted} />;
+  return <Delete scope="endpoints:write" label="Delete endpoint" called={`Delete endpoint ${name}`} what={`the endpoint ${name} with all its versions`} stays={ENDED} name={name} path={`/v1/endpoints/${encodeURIComponent(name)}`} onDeleted={onDeleted} />;
 }
 
 export function DeleteVersion({ name, version, onDeleted }: { name: string; version: number; onDeleted: () => void }) {
-  return <Delete label="Delete" called={`Delete version ${version} of ${name}`} what={`version ${version} of ${name}`} name={`${name}@${version}`} path={`/v1/endpoints/${encodeURIComponent(name)}/versions/${version}`} onDeleted={onDeleted} />;
+  return <Delete scope="endpoints:write" label="Delete" called={`Delete version ${version} of ${name}`} what={`version ${version} of ${name}`} stays={ENDED} name={`${name}@${version}`} path={`/v1/endpoints/${encodeURIComponent(name)}/versions/${version}`} onDeleted={onDeleted} />;
+}
+
+export function DeleteFile({ id, name, onDeleted }: { id: string; name: string; onDeleted: () => void }) {
+  return <Delete scope="files:write" label="Delete" called={`Delete file ${id}`} what={`the file ${name}`} stays="Ended jobs that named it stay, but cannot be retried." path={`/v1/files/${encodeURIComponent(id)}`} onDeleted={onDeleted} />;
+}
+
+export function DeleteRequirementSet({ id, onDeleted }: { id: string; onDeleted: () => void }) {
+  return <Delete scope="endpoints:write" label="Delete" called={`Delete requirement set ${id}`} what={`the requirement set ${id}`} stays="Versions that have it stay: the next job of one of them makes it again." path={`/v1/requirement-sets/${encodeURIComponent(id)}`} onDeleted={onDeleted} />;
 }

@@ -126,6 +126,7 @@ pub(super) const ROWS: &[Row] = &[
     row("DELETE /v1/endpoints/{name}/needs", "/v1/endpoints/<endpoint>/needs", Some(EndpointsWrite), Hidden, ""),
     row("GET /v1/endpoints/{name}/traffic", "/v1/endpoints/<endpoint>/traffic", Some(EndpointsRead), Hidden, ""),
     row("PUT /v1/endpoints/{name}/traffic", "/v1/endpoints/<endpoint>/traffic", Some(EndpointsWrite), Hidden, r#"{"version": 1}"#),
+    row("GET /v1/files", "/v1/files", Some(FilesRead), Apart, ""),
     row("POST /v1/files", "/v1/files", Some(FilesWrite), Apart, FILE),
     row("POST /v1/files/upload", "/v1/files/upload?name=a.txt", Some(FilesWrite), Apart, FILE),
     row("GET /v1/files/{id}", "/v1/files/<file>", Some(FilesRead), Hidden, ""),

@@ -8,6 +8,7 @@ import type { Change, ChangeList, NewToken, Rewrapped, Secret, Tenant, Token, To
 import type { Costs, CostsBy } from "./costs.js";
 import type { Deletion, RequirementSet } from "./deletion.js";
 import type { Endpoint } from "./endpoints.js";
+import type { FileSummary } from "./files.js";
 import type { Evicted, Fleet, Health, Lane, Reading } from "./fleet.js";
 import type { Role } from "./options.js";
 import type { Quarantine, QuarantineOutcome } from "./quarantine.js";
@@ -179,6 +180,12 @@ export class WorkerRoutes {
   }
 }
 
+/** The options of `client.files.list`. */
+export interface ListFilesOptions extends CallOptions {
+  /** The number of items in a page, 1 to 100. Default 100. */
+  pageSize?: number;
+}
+
 /** The options of `client.files.delete`. */
 export interface DeleteFileOptions extends CallOptions {
   /** Delete nothing; report what depends on the file. Default: false. */
@@ -195,6 +202,12 @@ export interface DeleteFileOptions extends CallOptions {
 export class FileRoutes {
   /** @internal */
   constructor(protected readonly http: Http) {}
+
+  /** Iterates over the uploaded files, by id. Includes the files that the API makes of large inputs. */
+  list(options: ListFilesOptions = {}): AsyncGenerator<FileSummary, void, void> {
+    const { pageSize = 100, signal } = options;
+    return pages(this.http, "/v1/files", "files", query({ limit: pageSize }), signal);
+  }
 
   /**
    * Deletes an uploaded file. With `dryRun`, deletes nothing and returns what depends on it. Throws `InUse`, which has

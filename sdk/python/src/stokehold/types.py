@@ -39,6 +39,7 @@ from stokehold._generated.endpoints import (
     Trust,
 )
 from stokehold._generated.feedback import Feedback, FeedbackStats
+from stokehold._generated.files import FileSummary
 from stokehold._generated.fleet import (
     Admission,
     DecisionAction,
@@ -130,6 +131,7 @@ __all__ = [
     "Failure",
     "Feedback",
     "FeedbackStats",
+    "FileSummary",
     "Fleet",
     "FleetDecision",
     "FleetNotice",

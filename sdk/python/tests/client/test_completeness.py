@@ -67,6 +67,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "DELETE /v1/endpoints/{name}/versions/{version}": lambda c: c.endpoints.delete_version("echo", 2, force=True),
     "GET /v1/feedback": lambda c: c.feedback.stats(),
     "GET /v1/feedback/export": lambda c: list(c.feedback.export()),
+    "GET /v1/files": lambda c: list(c.files.list()),
     "POST /v1/files": lambda c: c.files.upload(b"x"),
     "GET /v1/files/{id}": lambda c: c.files.retrieve("f"),
     "DELETE /v1/files/{id}": lambda c: c.files.delete("f", force=True),

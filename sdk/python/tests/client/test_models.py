@@ -78,9 +78,9 @@ OBJECTS |= {
 # Answers whose only member the clients return, or that are pages of a list, and those of operations without a method.
 WRAPPERS = {
     *("BatchList", "BulkReply", "CancelledMany", "DeadLetters", "DeliveryList", "EndpointList"),
-    *("EndpointStats", "FeedbackSummary", "ForgottenNeeds", "JobList", "Needs", "QuarantineOutcomes", "QueueView"),
-    *("ReadingList", "RequirementSetList", "RetriedMany", "ScheduleList", "SecretList", "TenantList", "TokenList"),
-    *("Traffic", "TrafficPart", "VersionList", "WorkerList"),
+    *("EndpointStats", "FeedbackSummary", "FileList", "ForgottenNeeds", "JobList", "Needs", "QuarantineOutcomes"),
+    *("QueueView", "ReadingList", "RequirementSetList", "RetriedMany", "ScheduleList", "SecretList", "TenantList"),
+    *("TokenList", "Traffic", "TrafficPart", "VersionList", "WorkerList"),
 }
 # What an upload, a deploy and the streams of events and examples decode by hand, and what the dashboard reads.
 BY_HAND = {"File", "FileUpload", "PackageReply", "WeightsReply", "WeightsUrl", "StreamEvent", "FeedbackLine"}

@@ -27,6 +27,7 @@ from stokehold._generated.deletion import Deletion, RequirementSet
 from stokehold._generated.endpoints import (
     Endpoint,
 )
+from stokehold._generated.files import FileSummary
 from stokehold._generated.fleet import (
     Evicted,
     Fleet,
@@ -363,6 +364,17 @@ class AsyncFileRoutes:
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
+
+    async def list(self, *, page_size: int = 100) -> AsyncIterator[FileSummary]:
+        """Iterates over the uploaded files, by id.
+
+        Includes the files that the API makes of large inputs.
+
+        page_size: The number of items in a page, 1 to 100. Default 100.
+        """
+        query = pairs({"limit": page_size})
+        async for raw in self._client._pages("/v1/files", "files", query):
+            yield FileSummary.decode(raw)
 
     async def delete(self, file_id: str, *, dry_run: bool | None = None, force: bool | None = None) -> Deletion:
         """Deletes an uploaded file.

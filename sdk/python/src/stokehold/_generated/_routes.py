@@ -27,6 +27,7 @@ from stokehold._generated.deletion import Deletion, RequirementSet
 from stokehold._generated.endpoints import (
     Endpoint,
 )
+from stokehold._generated.files import FileSummary
 from stokehold._generated.fleet import (
     Evicted,
     Fleet,
@@ -361,6 +362,17 @@ class FileRoutes:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+
+    def list(self, *, page_size: int = 100) -> Iterator[FileSummary]:
+        """Iterates over the uploaded files, by id.
+
+        Includes the files that the API makes of large inputs.
+
+        page_size: The number of items in a page, 1 to 100. Default 100.
+        """
+        query = pairs({"limit": page_size})
+        for raw in self._client._pages("/v1/files", "files", query):
+            yield FileSummary.decode(raw)
 
     def delete(self, file_id: str, *, dry_run: bool | None = None, force: bool | None = None) -> Deletion:
         """Deletes an uploaded file.
