@@ -110,7 +110,7 @@ impl Record {
             return;
         }
         self.outputs.push_back(new);
-        // Approximately the size of the array of texts that Redis stores.
+        // Approximately the size of the array of texts that Redis stores, if it is not compressed.
         let size = |kept: &KeptOutputs| kept.values.iter().map(|value| value.get().len() + 3).sum::<usize>();
         let mut bytes: usize = self.outputs.iter().map(size).sum();
         while self.outputs.len() > OUTPUTS_KEPT || (bytes > OUTPUTS_BYTES_KEPT && self.outputs.len() > 1) {

@@ -202,22 +202,12 @@ impl Queue for MemoryQueue {
     }
 
     async fn append_events(&self, events: &[JobEventReport]) -> Result<(), Error> {
-        let mut inner = self.lock();
-        let now = inner.now;
-        for report in events {
-            let Some(record) = inner.jobs.get_mut(&report.job_id).filter(|record| record.holds(&report.fence)) else {
-                continue;
-            };
-            if let JobMessage::Progress { fraction, message } = &report.event {
-                record.job.progress = Some(Progress { fraction: *fraction, message: message.clone() });
-            }
-            match &report.event {
-                JobMessage::Output { index, value } => record.keep_outputs(*index, vec![value.clone()], now),
-                JobMessage::Outputs { index, values } => record.keep_outputs(*index, values.clone(), now),
-                JobMessage::Progress { .. } | JobMessage::Log { .. } => record.keep_event(report.event.clone()),
-            }
-            inner.tell_watchers(report.job_id);
-        }
+        self.store_events(events, true);
+        Ok(())
+    }
+
+    async fn append_relayed(&self, events: &[JobEventReport]) -> Result<(), Error> {
+        self.store_events(events, false);
         Ok(())
     }
 
@@ -290,5 +280,28 @@ impl Queue for MemoryQueue {
         let (sender, receiver) = mpsc::channel(SIGNAL_BACKLOG);
         self.lock().listeners.insert(replica.to_owned(), sender);
         Ok(receiver)
+    }
+}
+
+impl MemoryQueue {
+    fn store_events(&self, events: &[JobEventReport], signals: bool) {
+        let mut inner = self.lock();
+        let now = inner.now;
+        for report in events {
+            let Some(record) = inner.jobs.get_mut(&report.job_id).filter(|record| record.holds(&report.fence)) else {
+                continue;
+            };
+            if let JobMessage::Progress { fraction, message } = &report.event {
+                record.job.progress = Some(Progress { fraction: *fraction, message: message.clone() });
+            }
+            match &report.event {
+                JobMessage::Output { index, value } => record.keep_outputs(*index, vec![value.clone()], now),
+                JobMessage::Outputs { index, values } => record.keep_outputs(*index, values.clone(), now),
+                JobMessage::Progress { .. } | JobMessage::Log { .. } => record.keep_event(report.event.clone()),
+            }
+            if signals || !matches!(report.event, JobMessage::Output { .. } | JobMessage::Outputs { .. }) {
+                inner.tell_watchers(report.job_id);
+            }
+        }
     }
 }

@@ -69,7 +69,7 @@
 //! | `:tenants` | ZSET | tenants with records, all with score 0, for the recovery sweep | same as their records |
 //! | `:mark` | STRING | written before each WAIT (mark.lua) | unlimited, if writes wait for replicas |
 //! | `:role:<role>` | STRING | the replica that performs a sweep at present | seconds |
-//! | `:signal:<replica>` | channel | wake-ups and job changes for one API replica | |
+//! | `:signal:<replica>` | channel | wake-ups, job changes and relayed outputs for one API replica | |
 //! | `:signal:all` | channel | work that any replica can do | |
 //! | `:signal:autoscaler` | channel | jobs are ready that no worker waits for | |
 //!

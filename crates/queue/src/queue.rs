@@ -185,6 +185,10 @@ pub trait Queue: Send + Sync + 'static {
     /// gaps by the indexes.
     fn append_events(&self, events: &[JobEventReport]) -> impl Future<Output = Result<(), Error>> + Send;
 
+    /// Like [`append_events`](Self::append_events), for outputs that connected readers have received: no replica is
+    /// signalled.
+    fn append_relayed(&self, events: &[JobEventReport]) -> impl Future<Output = Result<(), Error>> + Send;
+
     /// Events of a job after `after` (all if empty), oldest first, at most `limit`.
     fn read_events(
         &self,

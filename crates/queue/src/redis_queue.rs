@@ -9,6 +9,7 @@ mod lists;
 mod open_jobs;
 #[cfg(feature = "mutants")]
 mod planted;
+mod relay;
 mod verbs;
 
 use std::collections::HashMap;
@@ -39,6 +40,7 @@ pub use health::Health;
 pub use holdings::Holding;
 pub(crate) use lists::index_entry;
 pub use open_jobs::{OpenJobs, OpenJobsStart};
+pub use relay::WatchedAttempt;
 
 /// The queue in Redis. Clones share one connection.
 #[derive(Clone)]

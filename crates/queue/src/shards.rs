@@ -9,17 +9,18 @@ mod verbs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use futures::FutureExt as _;
 use futures::future::{join_all, try_join_all};
 
 use crate::connection::{Connection, Location};
 use crate::error::Error;
 use crate::feedback::FeedbackCounters;
-use crate::gateway::{LeaseRef, ModelRef};
+use crate::gateway::{JobEventReport, LeaseRef, ModelRef};
 use crate::keys::RegistryKeys;
 use crate::limit_scope::LimitScope;
-use crate::queue::Queue;
+use crate::queue::{Queue, RelayedOutputs};
 use crate::redis_checks::{Durability, RedisChecks};
-use crate::redis_queue::{Health, Holding, RedisConfig, RedisQueue};
+use crate::redis_queue::{Health, Holding, RedisConfig, RedisQueue, WatchedAttempt};
 use crate::registry::Registry;
 use tenant_shards::TenantShards;
 
@@ -195,6 +196,38 @@ impl Shards {
             |shard, leases| Box::pin(async move { shard.holdings(&leases).await }),
         )
         .await
+    }
+
+    /// Like [`RedisQueue::watched_attempt`].
+    ///
+    /// # Errors
+    /// Those of [`RedisQueue::watched_attempt`].
+    pub async fn watched_attempt(&self, lease: &LeaseRef) -> Result<Option<WatchedAttempt>, Error> {
+        match self.holds(lease.job_id) {
+            Some(shard) => shard.watched_attempt(lease).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Like [`RedisQueue::relay`], on the shard of the job.
+    ///
+    /// # Errors
+    /// Those of [`RedisQueue::relay`].
+    pub async fn relay(&self, replica: &str, outputs: &RelayedOutputs) -> Result<(), Error> {
+        match self.holds(outputs.job_id) {
+            Some(shard) => shard.relay(replica, outputs).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn store_events(&self, events: &[JobEventReport], is_relayed: bool) -> Result<(), Error> {
+        if let Some(only) = self.only() {
+            return only.store_events(events, is_relayed).await;
+        }
+        let ask = |shard, part: Vec<JobEventReport>| {
+            async move { RedisQueue::store_events(shard, &part, is_relayed).await.map(|()| Vec::new()) }.boxed()
+        };
+        self.each(events, |event| event.job_id, (), ask).await.map(drop)
     }
 
     /// Like [`RedisQueue::runs`]: a tenant's jobs are on its own shard.

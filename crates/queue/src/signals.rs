@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::connection::Primary;
 use crate::error::Error;
-use crate::queue::{Signal, Work};
+use crate::queue::{RelayedOutputs, Signal, Work};
 
 /// Number of signals that a replica may fall behind. Beyond it, checking everything again is cheaper.
 const BACKLOG: usize = 10_000;
@@ -91,6 +91,7 @@ fn forward(message: &redis::Msg, sender: &mpsc::Sender<Signal>) {
     let signal = match text.split_once(' ') {
         Some(("wake", waiter)) => waiter.parse().ok().map(Signal::Wake),
         Some(("job", id)) => id.parse().ok().map(Signal::Job),
+        Some((RelayedOutputs::WORD, outputs)) => RelayedOutputs::parse(outputs).map(Signal::Outputs),
         Some(("work", word)) => Work::from_word(word).map(Signal::Work),
         None if text == "unmet" => Some(Signal::Unmet),
         _ => None,

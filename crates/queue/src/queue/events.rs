@@ -18,7 +18,7 @@ pub struct KeptEvent {
 /// Number of output events of a job that are stored, of several outputs each; older ones are dropped.
 pub const OUTPUTS_KEPT: usize = 1_000;
 
-/// Size of a job's stored outputs, bytes.
+/// Size of a job's outputs as they are stored, that is, compressed where that saves memory; bytes.
 pub const OUTPUTS_BYTES_KEPT: usize = 1 << 20;
 
 /// Retention of outputs after the last one, milliseconds.

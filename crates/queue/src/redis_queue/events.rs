@@ -6,10 +6,22 @@ use serde_json::value::RawValue;
 
 use super::RedisQueue;
 use crate::error::Error;
+use crate::gateway::JobEventReport;
 use crate::id::JobId;
-use crate::queue::{KeptEvent, KeptOutputs, OutputsPosition};
+use crate::output_texts;
+use crate::queue::{BATCH_MAX, KeptEvent, KeptOutputs, OutputsPosition};
+use crate::scripts;
 
 impl RedisQueue {
+    pub(crate) async fn store_events(&self, events: &[JobEventReport], is_relayed: bool) -> Result<(), Error> {
+        for events in events.chunks(BATCH_MAX) {
+            let (keys, clock, share_bytes) = (&self.keys, &self.config.clock, self.share_bytes());
+            let call = scripts::AppendEvents { keys, clock, share_bytes, events, is_relayed };
+            call.run(&self.connection).await?;
+        }
+        Ok(())
+    }
+
     pub(super) async fn stored_events(&self, id: JobId, after: &str, limit: u32) -> Result<Vec<KeptEvent>, Error> {
         let start = if after.is_empty() { "-".to_owned() } else { format!("({after}") };
         let reply: StreamRangeReply = self
@@ -57,7 +69,11 @@ fn kept_outputs(id: JobId, entry: &StreamId) -> Result<KeptOutputs, Error> {
     let field = |name: &str| entry.get::<String>(name).ok_or_else(|| corrupt(format!("no {name}")));
     let attempt =
         entry.id.split('-').next().unwrap_or_default().parse().map_err(|_| corrupt("no attempt".to_owned()))?;
-    let texts: Vec<String> = serde_json::from_str(&field("v")?).map_err(|error| corrupt(error.to_string()))?;
+    let texts = match entry.get::<Vec<u8>>("z") {
+        Some(compressed) => output_texts::decompress(&compressed).map_err(|error| corrupt(error.to_string()))?,
+        None => field("v")?.into_bytes(),
+    };
+    let texts: Vec<String> = serde_json::from_slice(&texts).map_err(|error| corrupt(error.to_string()))?;
     let values = texts.into_iter().map(RawValue::from_string).collect::<Result<_, _>>();
     let values = values.map_err(|error| corrupt(error.to_string()))?;
     Ok(KeptOutputs { attempt, index: number(&field("i")?)?, values, at_ms: number(&field("t")?)? })

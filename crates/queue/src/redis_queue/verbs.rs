@@ -231,11 +231,11 @@ impl Queue for RedisQueue {
     }
 
     async fn append_events(&self, events: &[JobEventReport]) -> Result<(), Error> {
-        for events in events.chunks(BATCH_MAX) {
-            let (keys, clock, share_bytes) = (&self.keys, &self.config.clock, self.share_bytes());
-            scripts::AppendEvents { keys, clock, share_bytes, events }.run(&self.connection).await?;
-        }
-        Ok(())
+        self.store_events(events, false).await
+    }
+
+    async fn append_relayed(&self, events: &[JobEventReport]) -> Result<(), Error> {
+        self.store_events(events, true).await
     }
 
     async fn read_events(&self, id: JobId, after: &str, limit: u32) -> Result<Vec<KeptEvent>, Error> {

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::gateway::{JobEventReport, JobMessage};
 use crate::job::Progress;
 use crate::keys::Keys;
+use crate::output_texts;
 use crate::queue::{OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT, OUTPUTS_LIFE_MS};
 
 /// Number of events that a job keeps; older ones are dropped.
@@ -16,32 +17,48 @@ pub(crate) struct AppendEvents<'a> {
     pub(crate) clock: &'a Clock,
     pub(crate) share_bytes: Option<u64>,
     pub(crate) events: &'a [JobEventReport],
+    /// Whether connected readers have received the outputs, and need no signal.
+    pub(crate) is_relayed: bool,
 }
 
 impl AppendEvents<'_> {
     pub(crate) async fn run(&self, connection: &Connection) -> Result<(), Error> {
+        let replies = self.call(connection, true).await?;
+        if replies == ["uncompressed"] {
+            self.call(connection, false).await?;
+        }
+        Ok(())
+    }
+
+    async fn call(&self, connection: &Connection, may_compress: bool) -> Result<Vec<String>, Error> {
         let mut call = EVENT.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(EVENTS_KEPT);
         call.arg(OUTPUTS_KEPT).arg(OUTPUTS_BYTES_KEPT).arg(OUTPUTS_LIFE_MS);
         call.arg(self.share_bytes.map_or_else(String::new, |bytes| bytes.to_string()));
+        call.arg(if self.is_relayed { "1" } else { "" });
+        let outputs = |index: &u64, texts: &[&str]| -> Result<_, Error> {
+            let json = json(texts)?;
+            let compressed = may_compress.then(|| output_texts::compress(&json)).flatten();
+            let (kind, message) =
+                compressed.map_or_else(|| ("outputs", json.into_bytes()), |bytes| ("compressed_outputs", bytes));
+            Ok((kind, format!("{index} {}", texts.len()), message))
+        };
         for report in self.events {
             let event = &report.event;
             let (kind, extra, message) = match event {
                 JobMessage::Progress { fraction, message } => {
                     let progress = Progress { fraction: *fraction, message: message.clone() };
-                    ("progress", json(&progress)?, json(event)?)
+                    ("progress", json(&progress)?, json(event)?.into_bytes())
                 }
-                JobMessage::Log { .. } => ("log", String::new(), json(event)?),
-                JobMessage::Output { index, value } => ("outputs", index.to_string(), json(&[value.get()])?),
+                JobMessage::Log { .. } => ("log", String::new(), json(event)?.into_bytes()),
+                JobMessage::Output { index, value } => outputs(index, &[value.get()])?,
                 JobMessage::Outputs { index, values } => {
-                    let texts: Vec<&str> = values.iter().map(|value| value.get()).collect();
-                    ("outputs", index.to_string(), json(&texts)?)
+                    outputs(index, &values.iter().map(|value| value.get()).collect::<Vec<_>>())?
                 }
             };
             call.arg(report.job_id.to_string()).arg(&report.fence.0).arg(kind).arg(extra).arg(message);
         }
-        let _: Vec<String> = connection.eval(&EVENT, &call).await?;
-        Ok(())
+        connection.eval(&EVENT, &call).await
     }
 }
 

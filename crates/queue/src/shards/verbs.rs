@@ -191,13 +191,11 @@ impl Queue for Shards {
     }
 
     async fn append_events(&self, events: &[JobEventReport]) -> Result<(), Error> {
-        if let Some(only) = self.only() {
-            return only.append_events(events).await;
-        }
-        let ask = |shard, part: Vec<JobEventReport>| {
-            async move { RedisQueue::append_events(shard, &part).await.map(|()| Vec::new()) }.boxed()
-        };
-        self.each(events, |event| event.job_id, (), ask).await.map(drop)
+        self.store_events(events, false).await
+    }
+
+    async fn append_relayed(&self, events: &[JobEventReport]) -> Result<(), Error> {
+        self.store_events(events, true).await
     }
 
     async fn read_events(&self, id: JobId, after: &str, limit: u32) -> Result<Vec<KeptEvent>, Error> {

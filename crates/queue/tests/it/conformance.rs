@@ -17,6 +17,8 @@ pub(crate) mod time;
 
 use std::collections::BTreeMap;
 
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use serde_json::value::RawValue;
 use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseRef, Outgrown};
@@ -62,6 +64,13 @@ pub(crate) fn keyed(key: &str, max: u32) -> JobSpec {
 
 pub(crate) fn job(endpoint: &str) -> NewJob {
     of(spec(endpoint))
+}
+
+/// Text without repetitions, which is not stored compressed. It needs no escapes in JSON.
+pub(crate) fn noise(bytes: usize) -> String {
+    let mut rng = StdRng::seed_from_u64(7);
+    let symbols = ('#'..='~').filter(|symbol| *symbol != '\\').collect::<Vec<char>>();
+    (0..bytes).map(|_| symbols[rng.random_range(0..symbols.len())]).collect()
 }
 
 pub(crate) fn raw(json: &str) -> Box<RawValue> {

@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::value::RawValue;
 use stokehold_queue::capability::Capability;
 use stokehold_queue::gateway::{FinishAnswer, JobEventReport, JobMessage, LogStream};
-use stokehold_queue::job::JobState;
+use stokehold_queue::job::{Hook, HookEvent, JobSpec, JobState};
 use stokehold_queue::queue::{AUTOSCALER, LeaseQuery, OutputsPosition, Signal};
 use stokehold_queue::{Clock, Error, ManualClock, Queue, RedisConfig, RedisQueue};
 use stokehold_tests::redis_server::RedisServer;
 use stokehold_tests::tie::Tie;
 use tempfile::TempDir;
 
-use crate::conformance::{LEASE_MS, START_MS, job, succeed};
+use crate::conformance::{LEASE_MS, START_MS, job, of, spec, succeed};
 
 /// A server for this test alone.
 pub(crate) fn server(extra: &[&str]) -> (RedisServer, TempDir) {
@@ -140,6 +140,59 @@ async fn outputs_are_kept_in_memory_alone() {
     assert_eq!(queue.read_outputs(lease.job_id, OutputsPosition::default(), 200).await.unwrap().len(), 100);
     say(JobMessage::Log { stream: LogStream::Stdout, text: "durable".to_owned() }).await;
     assert!(written().await > before, "as everything else is");
+}
+
+/// Outputs of a language model: chunks that repeat one another.
+fn chunks() -> Vec<Box<RawValue>> {
+    let chunk =
+        |n: usize| format!(r#"{{"object":"chat.completion.chunk","choices":[{{"delta":{{"content":"{n}"}}}}]}}"#);
+    (0..500).map(|n| RawValue::from_string(chunk(n)).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn outputs_that_repeat_one_another_are_stored_compressed() {
+    let (server, _dir) = server(&[]);
+    let queue = queue(&server, Clock::Own).await;
+    queue.submit(vec![job("echo")]).await.unwrap();
+    let lease = queue.lease(LeaseQuery::new("w", 1, Capability::usual(0))).await.unwrap().remove(0);
+    let event = JobMessage::Outputs { index: 0, values: chunks() };
+    let report = JobEventReport { job_id: lease.job_id, fence: lease.fence.clone(), event };
+    queue.append_relayed(&[report]).await.unwrap();
+
+    let mut redis = raw(&server).await;
+    let mut find = ::redis::cmd("KEYS");
+    let keys: Vec<String> = find.arg(format!("*:o:{}", lease.job_id)).query_async(&mut redis).await.unwrap();
+    let mut usage = ::redis::cmd("MEMORY");
+    let bytes: usize = usage.arg("USAGE").arg(&keys[0]).query_async(&mut redis).await.unwrap();
+    let plain: usize = chunks().iter().map(|chunk| chunk.get().len()).sum();
+    assert!(bytes * 5 < plain, "{bytes} of {plain} bytes");
+    let kept = queue.read_outputs(lease.job_id, OutputsPosition::default(), 10).await.unwrap().remove(0);
+    let texts = |values: &[Box<RawValue>]| values.iter().map(|value| value.get().to_owned()).collect::<Vec<_>>();
+    assert_eq!((kept.index, texts(&kept.values)), (0, texts(&chunks())));
+}
+
+/// The script reads the outputs of such a job, and stores the events of a call in their order.
+#[tokio::test]
+async fn each_output_for_a_webhook_is_queued_although_outputs_are_compressed() {
+    let (server, _dir) = server(&[]);
+    let queue = queue(&server, Clock::Own).await;
+    let hook = Hook { url: "https://example.com/".into(), events: vec![HookEvent::JobOutput] };
+    queue.submit(vec![of(JobSpec { hook: Some(hook), ..spec("echo") })]).await.unwrap();
+    let lease = queue.lease(LeaseQuery::new("w", 1, Capability::usual(0))).await.unwrap().remove(0);
+    let report = |event| JobEventReport { job_id: lease.job_id, fence: lease.fence.clone(), event };
+    let outputs = JobMessage::Outputs { index: 0, values: chunks()[..40].to_vec() };
+    let log = JobMessage::Log { stream: LogStream::Stdout, text: "after them".to_owned() };
+    queue.append_events(&[report(outputs), report(log)]).await.unwrap();
+
+    let events = queue.read_events(lease.job_id, "", 100).await.unwrap();
+    let (last, outputs) = events.split_last().unwrap();
+    assert!(matches!(last.message, JobMessage::Log { .. }), "{last:?}");
+    assert_eq!(outputs.len(), 40);
+    for (n, (event, chunk)) in outputs.iter().zip(chunks()).enumerate() {
+        let JobMessage::Output { index, value } = &event.message else { panic!("{event:?}") };
+        assert_eq!((*index, value.get()), (n as u64, chunk.get()));
+    }
+    assert_eq!(queue.outbox().claim(100, 60_000).await.unwrap().deliveries.len(), 40);
 }
 
 #[tokio::test]

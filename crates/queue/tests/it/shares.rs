@@ -11,7 +11,7 @@ use stokehold_queue::schedules::{Missed, Schedule, ScheduleSpec, Schedules};
 use stokehold_queue::{Clock, Error, JobId, ManualClock, Queue, RedisQueue};
 
 use crate::batches::batch_of;
-use crate::conformance::{START_MS, held, job, of, query, spec, succeed};
+use crate::conformance::{START_MS, held, job, noise, of, query, spec, succeed};
 use crate::redis::{queue, raw, server};
 
 fn large(tenant: &str, bytes: usize) -> NewJob {
@@ -156,7 +156,7 @@ async fn a_tenant_with_all_that_it_may_have_keeps_less_of_what_its_jobs_say() {
     let mut leases = queue.lease(query(3, 0)).await.unwrap();
     leases.sort_by(|a, b| a.spec.tenant.cmp(&b.spec.tenant));
     let outputs = |lease: &Lease, index: u64| {
-        let event = JobMessage::Outputs { index, values: vec![to_raw_value(&"x".repeat(60_000)).unwrap()] };
+        let event = JobMessage::Outputs { index, values: vec![to_raw_value(&noise(60_000)).unwrap()] };
         JobEventReport { job_id: lease.job_id, fence: lease.fence.clone(), event }
     };
     let kept = async |lease: &Lease| {

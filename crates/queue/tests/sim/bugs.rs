@@ -272,6 +272,10 @@ impl Queue for Buggy {
         self.inner.append_events(events).await
     }
 
+    async fn append_relayed(&self, events: &[JobEventReport]) -> Result<(), Error> {
+        self.inner.append_relayed(events).await
+    }
+
     async fn read_events(&self, id: JobId, after: &str, limit: u32) -> Result<Vec<KeptEvent>, Error> {
         self.inner.read_events(id, after, limit).await
     }

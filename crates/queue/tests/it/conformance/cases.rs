@@ -179,6 +179,7 @@ macro_rules! cases {
                 who_submits_hears_of_the_job_without_asking
                 events_are_kept_in_order_and_only_from_the_holder
                 outputs_are_found_by_their_index_within_bounds_and_only_from_the_holder
+                outputs_that_readers_have_are_stored_without_a_signal
             }
         }
     };

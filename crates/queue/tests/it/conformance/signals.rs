@@ -8,7 +8,7 @@ use stokehold_queue::queue::{
 };
 use stokehold_queue::{Fence, ManualClock, Queue};
 
-use super::{LEASE_MS, job, of, one, outgrow, parking, query, raw, spec, succeed, succeeds};
+use super::{LEASE_MS, job, noise, of, one, outgrow, parking, query, raw, spec, succeed, succeeds};
 
 pub(crate) async fn one_submit_wakes_one_waiter_the_smallest_that_fits<Q: Queue>(queue: &Q, _: &ManualClock) {
     let mut signals = queue.listen("api-1").await.unwrap();
@@ -167,6 +167,26 @@ pub(crate) async fn events_are_kept_in_order_and_only_from_the_holder<Q: Queue>(
     assert_eq!(job.progress.unwrap().message, "half");
 }
 
+pub(crate) async fn outputs_that_readers_have_are_stored_without_a_signal<Q: Queue>(queue: &Q, _: &ManualClock) {
+    let mut signals = queue.listen("api-1").await.unwrap();
+    let new = NewJob { watcher: Some("api-1".into()), ..job("echo") };
+    let id = new.id;
+    queue.submit(vec![new]).await.unwrap();
+    let lease = one(queue).await;
+    assert_eq!(signals.recv().await, Some(Signal::Job(id)));
+    let report = |event| JobEventReport { job_id: id, fence: lease.fence.clone(), event };
+    let outputs = |index: u64| report(JobMessage::Outputs { index, values: vec![raw("1"), raw("2")] });
+    queue.append_relayed(&[outputs(0)]).await.unwrap();
+    let log = report(JobMessage::Log { stream: LogStream::Stdout, text: "a line".into() });
+    queue.append_relayed(&[outputs(2), log]).await.unwrap();
+    assert_eq!(signals.recv().await, Some(Signal::Job(id)), "for the line");
+    queue.append_events(&[outputs(4)]).await.unwrap();
+    assert_eq!(signals.recv().await, Some(Signal::Job(id)));
+    assert!(signals.try_recv().is_err());
+    let kept = queue.read_outputs(id, OutputsPosition::default(), 10).await.unwrap();
+    assert_eq!(kept.iter().map(|kept| (kept.index, kept.values.len())).collect::<Vec<_>>(), [(0, 2), (2, 2), (4, 2)]);
+}
+
 pub(crate) async fn outputs_are_found_by_their_index_within_bounds_and_only_from_the_holder<Q: Queue>(
     queue: &Q,
     clock: &ManualClock,
@@ -207,7 +227,7 @@ pub(crate) async fn outputs_are_found_by_their_index_within_bounds_and_only_from
     let second = one(queue).await;
     say(&second.fence, 0, &["7"]).await;
     assert_eq!(read(1, 3).await, ["1 3 ", "2 0 7"]);
-    let large = format!("\"{}\"", "x".repeat(OUTPUTS_BYTES_KEPT / 4));
+    let large = format!("\"{}\"", noise(OUTPUTS_BYTES_KEPT / 4));
     for index in 1..7 {
         say(&second.fence, index, &[&large]).await;
     }
