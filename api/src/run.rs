@@ -43,6 +43,7 @@ use crate::traces::context::CALLED;
 use crate::traces::export;
 use crate::webhooks::deliver::Deliverer;
 use crate::workers::gateway;
+use crate::workers::gateway::output_relay::REPLICA_PREFIX;
 use crate::{dashboard, descriptors, error, metrics, openai, routes};
 
 /// Time limit for the boot steps. A Redis may load a long append-only file first, and an S3 may be starting too.
@@ -89,7 +90,7 @@ pub async fn run_supervised(
     metrics::install();
     // The form of the name differs from the previous release's: `event.lua` recognises the replicas of that release by
     // their names, because they read outputs elsewhere.
-    let replica = format!("replica_{}", nonce());
+    let replica = format!("{REPLICA_PREFIX}{}", nonce());
     let address = listener.local_addr().context("failed to read the listener's address")?;
     let server = Server::new(listener, Bounds::of(descriptors::room_for(config.limits.connections)));
     let reach = async { anyhow::Ok((queue(&config, &replica).await?, objects(&config).await?)) };

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use stokehold_queue::queue::{Signal, Work};
+use stokehold_queue::now_ms;
+use stokehold_queue::queue::{KeptOutputs, RelayedOutputs, Signal, Work};
 use stokehold_supervise::{BoxError, Duty};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -18,14 +19,24 @@ const RETRY_DELAY: Duration = Duration::from_secs(10);
 /// Passes signals on for as long as the subscription lasts.
 pub(crate) struct Signals {
     app: App,
-    heard: mpsc::Receiver<Signal>,
+    signals: mpsc::Receiver<Signal>,
     next: Option<Signal>,
 }
 
 impl Signals {
     /// Creates the dispatcher of this replica's signals.
-    pub(crate) fn new(app: App, heard: mpsc::Receiver<Signal>) -> Self {
-        Self { app, heard, next: None }
+    pub(crate) fn new(app: App, signals: mpsc::Receiver<Signal>) -> Self {
+        Self { app, signals, next: None }
+    }
+
+    /// Passes outputs of a run whose worker is connected to another replica to their readers.
+    fn relay(&self, RelayedOutputs { job_id, attempt, index, values }: RelayedOutputs) {
+        match serde_json::from_str(&values) {
+            Ok(values) => {
+                self.app.job_watchers.relay(job_id, KeptOutputs { attempt, index, values, at_ms: now_ms() });
+            }
+            Err(error) => tracing::error!(%error, job.id = %job_id, "relayed outputs cannot be read"),
+        }
     }
 
     fn hand_on(&self, signal: Signal) {
@@ -36,13 +47,14 @@ impl Signals {
                     app.lease_polls.hand_on();
                 }
             }
-            Signal::Job(id) => app.job_watchers.tell(id),
-            Signal::Work(work) => app.wakeups.tell(work),
+            Signal::Job(id) => app.job_watchers.signal(id),
+            Signal::Outputs(outputs) => self.relay(outputs),
+            Signal::Work(work) => app.wakeups.notify(work),
             // Only the autoscaler uses this signal.
             Signal::Unmet => {}
             Signal::Missed => {
-                app.job_watchers.tell_all();
-                Work::ALL.into_iter().for_each(|work| app.wakeups.tell(work));
+                app.job_watchers.signal_all();
+                Work::ALL.into_iter().for_each(|work| app.wakeups.notify(work));
                 app.lease_polls.wake_all();
             }
         }
@@ -55,10 +67,10 @@ impl Duty for Signals {
     const RETRY_DELAY: Duration = RETRY_DELAY;
 
     async fn round(&mut self) -> Result<Duration, BoxError> {
-        while let Some(signal) = self.next.take().or_else(|| self.heard.try_recv().ok()) {
+        while let Some(signal) = self.next.take().or_else(|| self.signals.try_recv().ok()) {
             self.hand_on(signal);
         }
-        if self.heard.is_closed() {
+        if self.signals.is_closed() {
             return Err(
                 "the subscription to the queue's signals has ended; requests that wait look every few seconds".into()
             );
@@ -68,10 +80,10 @@ impl Duty for Signals {
 
     /// Waits for the next signal.
     async fn wait(&mut self, pause: Duration) {
-        if self.heard.is_closed() {
+        if self.signals.is_closed() {
             sleep(pause).await;
         } else {
-            self.next = self.heard.recv().await;
+            self.next = self.signals.recv().await;
         }
     }
 }

@@ -35,6 +35,7 @@ use crate::workers::capacity::Capacity;
 use crate::workers::evicted::Evictions;
 use crate::workers::fleet::Fleets;
 use crate::workers::gateway::advice::Advisor;
+use crate::workers::gateway::output_relay::OutputRelay;
 use crate::workers::gateway::own::Ownership;
 use crate::workers::lease_polls::LeasePolls;
 use crate::workers::rented::Instances;
@@ -105,6 +106,7 @@ parts! {
     turns: Arc<Turns>,
     uploads: Arc<Uploads>,
     relays: Arc<Relays>,
+    output_relay: Arc<OutputRelay>,
     /// The tenants' shares of concurrent changes.
     change_shares: Shares,
     /// The supervisor of the background duties.
@@ -135,7 +137,10 @@ impl App {
         let fleets = Fleets::new(db.clone(), catalog.clone(), lease_polls.clone(), config.extend_every_ms);
         let fleets = Arc::new(fleets);
         let advisor = Arc::new(Advisor::new(db.clone(), catalog.clone(), fleets.clone()));
+        let job_watchers = JobWatchers::new(queue.clone(), replica.clone(), timeout, shutdown.clone());
+        let (job_watchers, replica) = (Arc::new(job_watchers), Arc::<str>::from(replica));
         Self(Arc::new(AppParts {
+            output_relay: Arc::new(OutputRelay::new(db.clone(), job_watchers.clone(), replica.clone())),
             jobs: Arc::new(Jobs::new(db.clone(), history.clone())),
             large_inputs: Arc::new(LargeInputs::new(db.clone(), objects.clone(), storage.clone())),
             durability,
@@ -146,7 +151,7 @@ impl App {
             evictions: Arc::new(Evictions::new(db.clone(), fleets.clone())),
             ownership: Arc::new(Ownership::new(db.clone(), advisor.clone())),
             costs: Arc::new(Costs::new(db.clone())),
-            job_watchers: Arc::new(JobWatchers::new(queue.clone(), replica.clone(), timeout, shutdown.clone())),
+            job_watchers,
             models: Arc::new(Models::new(db.clone())),
             capacity: Capacity::default(),
             live: Arc::default(),
@@ -157,7 +162,7 @@ impl App {
             relays: Arc::new(Relays::new()),
             change_shares: Shares::new(CHANGES_OF_TENANT),
             readiness: Arc::new(Readiness::new(db.clone(), objects.clone())),
-            replica: replica.into(),
+            replica,
             config: Arc::new(config),
             db,
             history,

@@ -1,5 +1,6 @@
 //! The client of the gateway: one method per route, each with a timeout, bounded retries and a defined outcome.
 
+mod relay;
 mod token;
 
 use std::collections::BTreeMap;
@@ -12,9 +13,9 @@ use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use stokehold_protocol::gateway::{
-    EventsRequest, ExtendReply, ExtendRequest, FinishReply, FinishRequest, JoinReply, JoinRequest, LeaseReply,
-    LeaseRequest, ReleaseReply, ReleaseRequest, RunnerSpec, Secrets, SecretsReply, SecretsRequest, UploadsReply,
-    UploadsRequest,
+    EventsReply, EventsRequest, ExtendReply, ExtendRequest, FinishReply, FinishRequest, JoinReply, JoinRequest,
+    LeaseReply, LeaseRequest, ReleaseReply, ReleaseRequest, RunnerSpec, Secrets, SecretsReply, SecretsRequest,
+    UploadsReply, UploadsRequest,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -23,6 +24,7 @@ use crate::metrics;
 use crate::rejoin::Rejoin;
 use crate::rental::Reached;
 use crate::secret::Secret;
+use relay::Relay;
 use token::WorkerToken;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -90,6 +92,7 @@ pub(crate) struct Gateway {
     /// The resume token of the last join. It proves at the next join that this is the same worker.
     resume: Mutex<Option<String>>,
     token: WorkerToken,
+    relay: Relay,
 }
 
 impl Gateway {
@@ -102,7 +105,17 @@ impl Gateway {
     ) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).build()?;
         let base = format!("{base}/worker/v1");
-        Ok(Self { http, base, join_token, rejoin, reached, join, resume: Mutex::default(), token: WorkerToken::none() })
+        Ok(Self {
+            http,
+            base,
+            join_token,
+            rejoin,
+            reached,
+            join,
+            resume: Mutex::default(),
+            token: WorkerToken::none(),
+            relay: Relay::default(),
+        })
     }
 
     /// Joins and stores the worker's token. Concurrent calls never carry a join token. Retried if the outcome is
@@ -181,8 +194,9 @@ impl Gateway {
     }
 
     /// Sends events of jobs. Tried at most twice: a duplicate event is worse than a lost one.
-    pub(crate) async fn events(&self, request: &EventsRequest) -> Result<(), Error> {
-        self.call(Call { tries: 2, ..Call::post("events", request) }).await
+    pub(crate) async fn events(&self, request: &EventsRequest) -> Result<EventsReply, Error> {
+        let reply: Option<EventsReply> = self.call(Call { tries: 2, ..Call::post("events", request) }).await?;
+        Ok(reply.unwrap_or_default())
     }
 
     /// Requests upload URLs. Retried: the request has no side effects.

@@ -1,16 +1,18 @@
 //! Sends the messages of running jobs to the gateway in batches, without slowing down the run.
 
+mod send;
+
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stokehold_protocol::gateway::{EventsRequest, JobEventReport, JobMessage, LeaseRef};
+use stokehold_protocol::gateway::{JobMessage, LeaseRef};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::gateway::{Error, Gateway};
+use crate::gateway::Gateway;
 
 /// Maximum number and size of waiting messages of one run; more are dropped. Merged outputs count as one message.
 const BACKLOG: usize = 1_000;
@@ -21,9 +23,11 @@ const BATCH: usize = 200;
 const BATCH_BYTES: usize = 1 << 20;
 const LINGER: Duration = Duration::from_millis(50);
 
-/// Least time from a call with outputs to the next one. The first output of a run is sent at once, and so is one that
-/// comes later than this; those that come sooner are merged.
+/// Outputs are sent at moments this far apart, which are the same for all runs of the worker, so that they share calls.
+/// The first calls of a run do not wait, because an engine may send a head without text before its first token, and
+/// neither does the first output since the last such moment.
 const OUTPUTS_EVERY: Duration = Duration::from_millis(20);
+const CALLS_AT_ONCE: u32 = 3;
 
 /// Maximum size and number of outputs that are merged into one message: readers see them slightly later, but the gateway
 /// and Redis need not process each token.
@@ -78,7 +82,7 @@ impl Messages {
         let mut way = self.way.lock();
         let (pending, _) = way.get_or_insert_with(|| {
             let pending = Arc::new(Pending::default());
-            (Arc::clone(&pending), tokio::spawn(forward(Arc::clone(gateway), lease.clone(), pending)))
+            (Arc::clone(&pending), tokio::spawn(send::forward(Arc::clone(gateway), lease.clone(), pending)))
         });
         pending.put(message)
     }
@@ -129,6 +133,8 @@ struct Waiting {
     /// Whether outputs are among the messages, and when the last ones were handed over.
     has_outputs: bool,
     outputs_sent: Option<Instant>,
+    /// Number of calls with outputs, up to those that do not wait.
+    calls: u32,
     closed: bool,
 }
 
@@ -138,8 +144,16 @@ impl Waiting {
         if !self.has_outputs {
             return since + LINGER;
         }
-        self.outputs_sent.map_or(since, |sent| sent + OUTPUTS_EVERY)
+        self.outputs_sent.filter(|_| self.calls >= CALLS_AT_ONCE).map_or(since, next_moment)
     }
+}
+
+/// The first moment after this one at which outputs are sent.
+fn next_moment(after: Instant) -> Instant {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let every = OUTPUTS_EVERY.as_nanos();
+    let past = after.saturating_duration_since(*START).as_nanos() % every;
+    after + Duration::from_nanos(u64::try_from(every - past).unwrap_or_default())
 }
 
 impl Pending {
@@ -213,6 +227,7 @@ impl Pending {
         let mut waiting = self.waiting.lock();
         if std::mem::take(&mut waiting.has_outputs) {
             waiting.outputs_sent = Some(Instant::now());
+            waiting.calls = CALLS_AT_ONCE.min(waiting.calls + 1);
         }
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < BATCH && bytes < BATCH_BYTES {
@@ -233,84 +248,14 @@ impl Pending {
     }
 }
 
-fn size(message: &JobMessage) -> usize {
+/// Bytes that count for the bounds of messages.
+pub(crate) fn size(message: &JobMessage) -> usize {
     match message {
         JobMessage::Progress { message, .. } => message.len(),
         JobMessage::Log { text, .. } => text.len(),
         JobMessage::Output { value, .. } => value.get().len(),
         JobMessage::Outputs { values, .. } => values.iter().map(|value| value.get().len()).sum(),
     }
-}
-
-async fn forward(gateway: Arc<Gateway>, lease: LeaseRef, pending: Arc<Pending>) {
-    // A gateway of the previous release only supports single outputs.
-    let mut knows_several = true;
-    let mut shown = 0;
-    while let Some(batch) = pending.batch().await {
-        let mut batch = merged(batch);
-        batch.extend(pending.end());
-        let shows = shows(&batch);
-        if send_batch(&gateway, &lease, batch, &mut knows_several).await {
-            shown = shown.max(shows);
-        }
-    }
-    // The last outputs are missing, and no later message reveals that.
-    let end = pending.end().filter(|end| shows(std::slice::from_ref(end)) > shown);
-    if let Some(end) = end
-        && knows_several
-    {
-        send_batch(&gateway, &lease, vec![end], &mut knows_several).await;
-    }
-}
-
-/// The number of outputs that readers know of after these messages, received or known to be missing.
-fn shows(messages: &[JobMessage]) -> u64 {
-    let shows = |message: &JobMessage| match message {
-        JobMessage::Output { index, .. } => index + 1,
-        JobMessage::Outputs { index, values } => index + values.len() as u64,
-        JobMessage::Log { .. } | JobMessage::Progress { .. } => 0,
-    };
-    messages.iter().map(shows).max().unwrap_or(0)
-}
-
-/// Sends messages. Returns whether the gateway accepted them.
-async fn send_batch(gateway: &Gateway, lease: &LeaseRef, messages: Vec<JobMessage>, knows_several: &mut bool) -> bool {
-    let request = |messages: &[JobMessage]| EventsRequest {
-        events: messages
-            .iter()
-            .map(|event| JobEventReport { job_id: lease.job_id, fence: lease.fence.clone(), event: event.clone() })
-            .collect(),
-    };
-    let lost =
-        |error: Error| tracing::warn!(job.id = %lease.job_id, %error, "cannot send messages of a job; they are lost");
-    if *knows_several {
-        match gateway.events(&request(&messages)).await {
-            // The gateway kept none of them, because it does not support merged outputs.
-            Err(Error::Refused { .. }) if messages.iter().any(|one| matches!(one, JobMessage::Outputs { .. })) => {
-                *knows_several = false;
-            }
-            outcome => return outcome.map_err(lost).is_ok(),
-        }
-    }
-    let mut are_taken = true;
-    for part in singly(messages).chunks(BATCH) {
-        are_taken &= gateway.events(&request(part)).await.map_err(lost).is_ok();
-    }
-    are_taken
-}
-
-/// Splits merged outputs into single ones.
-fn singly(messages: Vec<JobMessage>) -> Vec<JobMessage> {
-    let mut out = Vec::with_capacity(messages.len());
-    for message in messages {
-        match message {
-            JobMessage::Outputs { index, values } => {
-                out.extend((index..).zip(values).map(|(index, value)| JobMessage::Output { index, value }));
-            }
-            other => out.push(other),
-        }
-    }
-    out
 }
 
 /// Merges adjacent log pieces of the same stream, up to the maximum size of a message. Keeps progress reports separate,

@@ -21,17 +21,18 @@ use self::seen::rank;
 use super::view::JobView;
 use crate::error::Problem;
 use crate::jobs::routes::own;
+use crate::jobs::watchers::Next;
 use crate::server::json;
 use crate::server::path::Path;
 use crate::server::query::Params;
 use crate::state::App;
-use crate::tenants::auth::{Caller, JobsRead, while_stands};
+use crate::tenants::auth::{Caller, JobsRead, while_valid};
 
 /// Events that are read from the queue at once.
 const PAGE: u32 = 100;
 
-/// Events of several outputs that are read from the queue at once.
-const OUTPUTS_PAGE: u32 = 50;
+/// Stored batches of outputs that are read from the queue at once. Each may be decompressed to some 64 KiB.
+pub(crate) const OUTPUTS_PAGE: u32 = 16;
 
 /// Interval of comments that keep proxies from closing the stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -101,21 +102,21 @@ pub(crate) async fn events(
     };
     let job = own(&app.jobs, &caller.tenant, &id).await?;
     let held = app.wait_permits.take(&caller.tenant)?;
-    let story = while_stands(app.clone(), caller.token, story(app, caller.tenant, job.id, seen));
-    let story = async_stream::stream! {
+    let events = while_valid(app.clone(), caller.token, event_stream(app, caller.tenant, job.id, seen));
+    let events = async_stream::stream! {
         let _held = held;
-        for await event in story {
+        for await event in events {
             yield event;
         }
     };
-    Ok(Sse::new(story).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
 /// Streams the events of a job. The stream ends when the queue cannot be read; the client resumes at its position.
-fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Item = Result<Event, Infallible>> {
+fn event_stream(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Item = Result<Event, Infallible>> {
     async_stream::stream! {
         let deadline = Instant::now() + STREAM_MAX;
-        let mut follow = app.job_watchers.follow(id);
+        let mut follow = app.job_watchers.follow_outputs(id);
         loop {
             // The state is read first: everything read after it can only be newer, so that no event before the end is
             // missed.
@@ -141,8 +142,8 @@ fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Ite
                 let outputs = app.db.queue.read_outputs(id, place, OUTPUTS_PAGE);
                 let outputs = app.db.ask("read outputs", outputs).await;
                 let Ok(outputs) = outputs.map_err(Problem::from).inspect_err(Problem::log) else { return };
-                let (told, is_all) = seen.told(kept, outputs);
-                for event in told {
+                let (events, is_all) = seen.take_stored(kept, outputs);
+                for event in events {
                     yield Ok(event);
                 }
                 if is_all {
@@ -160,8 +161,16 @@ fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Ite
                 }
                 return;
             }
-            if !follow.changed(deadline).await {
-                return;
+            loop {
+                match follow.next(seen.outputs.unwrap_or_default(), deadline).await {
+                    Next::Outputs(outputs) => {
+                        for event in seen.take_relayed(&outputs) {
+                            yield Ok(event);
+                        }
+                    }
+                    Next::Changed => break,
+                    Next::Over => return,
+                }
             }
         }
     }

@@ -5,8 +5,8 @@ use futures::{StreamExt, TryStreamExt};
 use sha2::{Digest, Sha256};
 use stokehold_objects::{Error as ObjectsError, Objects};
 
-use crate::files::CARD_MAX;
-use crate::files::stored::{FileMetadata, OpenAiFile, card_key};
+use crate::files::stored::{FileMetadata, OpenAiFile, metadata_key};
+use crate::files::{GETS_AT_ONCE, METADATA_MAX};
 use crate::jobs::inputs::file_key;
 use crate::names;
 
@@ -25,9 +25,6 @@ pub(super) const FILES_MAX: usize = 10_000;
 
 /// Pages of 1,000 files that one list reads.
 const PAGES_MAX: usize = 50;
-
-/// Files whose metadata is read concurrently.
-const GETS_AT_ONCE: usize = 16;
 
 /// Prefixes of the indexes: of the files that lists have, and of the others.
 const INDEX: &str = "openai-files/";
@@ -109,11 +106,13 @@ pub(super) fn id_of_batch(batch: &str, kind: &str) -> String {
 
 /// Reads a file; `None` if there is none or it has expired.
 pub(super) async fn find(objects: &Objects, tenant: &str, id: &str, now_s: u64) -> Result<Option<File>, Error> {
-    let Some(card) = objects.get(&card_key(&file_key(tenant, id)), CARD_MAX).await? else { return Ok(None) };
-    let card: FileMetadata =
-        serde_json::from_slice(&card).map_err(|source| Error::Record { id: id.to_owned(), source })?;
-    let about = card.openai.filter(|about| about.expires_s > now_s);
-    Ok(about.map(|about| File { id: id.to_owned(), name: card.name, about }))
+    let Some(metadata) = objects.get(&metadata_key(&file_key(tenant, id)), METADATA_MAX).await? else {
+        return Ok(None);
+    };
+    let metadata: FileMetadata =
+        serde_json::from_slice(&metadata).map_err(|source| Error::Record { id: id.to_owned(), source })?;
+    let about = metadata.openai.filter(|about| about.expires_s > now_s);
+    Ok(about.map(|about| File { id: id.to_owned(), name: metadata.name, about }))
 }
 
 /// Stores the metadata of a file. Its bytes follow: a process that dies in between leaves an entry that expires.
@@ -121,16 +120,16 @@ pub(super) async fn announce(objects: &Objects, tenant: &str, file: &File, conte
     let File { id, name, about } = file;
     objects.put(&Entry::new(tenant, id, about).key(), bytes::Bytes::new(), "application/octet-stream").await?;
     let (name, content_type) = (name.clone(), content_type.to_owned());
-    let card = FileMetadata { name, content_type, openai: Some(about.clone()) };
-    let card = serde_json::to_vec(&card).map_err(|source| Error::Record { id: id.clone(), source })?;
-    Ok(objects.put(&card_key(&file_key(tenant, id)), card.into(), "application/json").await?)
+    let metadata = FileMetadata { name, content_type, openai: Some(about.clone()) };
+    let metadata = serde_json::to_vec(&metadata).map_err(|source| Error::Record { id: id.clone(), source })?;
+    Ok(objects.put(&metadata_key(&file_key(tenant, id)), metadata.into(), "application/json").await?)
 }
 
 /// Deletes a file. Its entry goes last, so that a deletion that fails is repeated when the file expires.
 pub(super) async fn remove(objects: &Objects, entry: &Entry) -> Result<(), Error> {
     let key = file_key(&entry.tenant, &entry.id);
-    let card = card_key(&key);
-    for key in [key, card, entry.key()] {
+    let metadata = metadata_key(&key);
+    for key in [key, metadata, entry.key()] {
         objects.delete(&[key]).await?;
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stokehold_queue::job::{Job, JobState, NewJob};
-use stokehold_queue::queue::Submitted;
+use stokehold_queue::queue::{KeptOutputs, OutputsPosition, Submitted};
 use stokehold_queue::{JobId, TokenRecord, now_ms};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::error::Error;
 use crate::error::Code;
 use crate::jobs::view::WaitingView;
-use crate::jobs::watchers::Follow;
+use crate::jobs::watchers::{Follow, Next};
 use crate::jobs::{routes, submit, waiting};
 use crate::server::wait_permits::WaitPermit;
 use crate::state::App;
@@ -56,6 +56,8 @@ pub(super) struct Open {
 pub(super) enum Wake {
     /// The job may have changed.
     Changed,
+    /// Outputs were relayed.
+    Outputs(Arc<KeptOutputs>),
     /// Nothing happened for a while; the text is why the job has not started, if it has not.
     Quiet(Option<String>),
 }
@@ -88,7 +90,7 @@ impl Open {
                 auth::check_still(&app, &self.token).await?;
                 return Ok(job);
             }
-            self.wait(&mut follow, &job, deadline).await?;
+            self.wait(&mut follow, &job, None, deadline).await?;
         }
     }
 
@@ -115,10 +117,24 @@ impl Open {
         Ok(job)
     }
 
-    /// Waits for a change of the job, and now and then checks whether waiting makes sense.
-    pub(super) async fn wait(&mut self, follow: &mut Follow<'_>, job: &Job, deadline: Instant) -> Result<Wake, Error> {
-        if follow.changed(deadline.min(self.next_check)).await {
-            return Ok(Wake::Changed);
+    /// Waits for a change of the job, or for the outputs after the position `reads`, and now and then checks whether
+    /// waiting makes sense.
+    pub(super) async fn wait(
+        &mut self,
+        follow: &mut Follow<'_>,
+        job: &Job,
+        reads: Option<OutputsPosition>,
+        deadline: Instant,
+    ) -> Result<Wake, Error> {
+        let until = deadline.min(self.next_check);
+        match reads {
+            Some(after) => match follow.next(after, until).await {
+                Next::Outputs(outputs) => return Ok(Wake::Outputs(outputs)),
+                Next::Changed => return Ok(Wake::Changed),
+                Next::Over => {}
+            },
+            None if follow.changed(until).await => return Ok(Wake::Changed),
+            None => {}
         }
         let now = Instant::now();
         if self.app.shutdown.is_cancelled() {

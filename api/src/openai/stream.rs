@@ -19,10 +19,8 @@ use super::error::Error;
 use super::job::{Open, STREAM_MAX, Wake, succeeded};
 use super::route::Call;
 use super::stream_usage;
+use crate::jobs::events::OUTPUTS_PAGE;
 use crate::server::json;
-
-/// Records of several outputs that are read from the queue at once.
-const PAGE: u32 = 50;
 
 /// Time for which the head of the answer waits for the first chunk, so that an early error has a status of its own.
 const EARLY: Duration = Duration::from_secs(2);
@@ -76,7 +74,7 @@ pub(super) async fn answer(open: Open, chunks: Chunks) -> Result<Response, Error
 fn pieces(mut open: Open, form: Chunks) -> impl Stream<Item = Result<Piece, Error>> {
     async_stream::try_stream! {
         let (app, id, deadline) = (open.app.clone(), open.id, Instant::now() + STREAM_MAX);
-        let mut follow = app.job_watchers.follow(id);
+        let mut follow = app.job_watchers.follow_outputs(id);
         let (mut sent, mut state) = (Sent::default(), None);
         loop {
             // The job is read before its outputs, which are then at least as new.
@@ -85,7 +83,7 @@ fn pieces(mut open: Open, form: Chunks) -> impl Stream<Item = Result<Piece, Erro
             let is_open = job.spec.steps.iter().all(|step| step.stage == Stage::Before);
             loop {
                 let page = if is_open {
-                    app.db.ask("read outputs", app.db.queue.read_outputs(id, sent.position, PAGE)).await?
+                    app.db.ask("read outputs", app.db.queue.read_outputs(id, sent.position, OUTPUTS_PAGE)).await?
                 } else {
                     Vec::new()
                 };
@@ -97,7 +95,7 @@ fn pieces(mut open: Open, form: Chunks) -> impl Stream<Item = Result<Piece, Erro
                 if !chunks.is_empty() {
                     yield Piece::Chunks(chunks.into());
                 }
-                if page.len() < PAGE as usize {
+                if page.len() < OUTPUTS_PAGE as usize {
                     break;
                 }
             }
@@ -121,8 +119,22 @@ fn pieces(mut open: Open, form: Chunks) -> impl Stream<Item = Result<Piece, Erro
             if state.replace(word) != Some(word) && sent.is_none() {
                 yield comment(word, None);
             }
-            if let Wake::Quiet(why) = open.wait(&mut follow, &job, deadline).await? {
-                yield comment(word, why.as_deref());
+            loop {
+                // Relayed outputs are not read while a step may still withhold them.
+                let reads = is_open.then_some(sent.position);
+                match open.wait(&mut follow, &job, reads, deadline).await? {
+                    Wake::Outputs(outputs) => {
+                        let mut chunks = Vec::new();
+                        let new = sent.take(&outputs).map_err(|error| error.of(id))?;
+                        new.iter().for_each(|value| form.write(value, &mut chunks));
+                        yield Piece::Chunks(chunks.into());
+                    }
+                    Wake::Changed => break,
+                    Wake::Quiet(why) => {
+                        yield comment(word, why.as_deref());
+                        break;
+                    }
+                }
             }
         }
     }

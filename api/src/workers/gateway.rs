@@ -9,6 +9,7 @@ mod finish;
 mod join;
 mod lease;
 mod needs;
+pub(crate) mod output_relay;
 pub(crate) mod own;
 mod release;
 mod secrets;

@@ -16,7 +16,9 @@ mod tests;
 mod wire;
 
 pub use crate::gpus::Gpu;
-pub use events::{EventsRequest, JobEventReport, JobMessage, LogStream};
+pub use events::{
+    EVENTS_MAX, EventsReply, EventsRequest, JobEventReport, JobMessage, LogStream, OutputHandling, RELAYED_BYTES_MAX,
+};
 pub use extend::{
     ExtendAnswer, ExtendReply, ExtendRequest, ForgottenNeeds, LeaseRef, ReleaseReply, ReleaseRequest, ReserveGpus,
 };

@@ -2,6 +2,7 @@
 
 use stokehold_protocol::gateway::LogStream;
 
+use super::send::singly;
 use super::*;
 
 fn log(text: &str) -> JobMessage {
@@ -78,22 +79,27 @@ async fn what_is_too_much_is_lost_and_its_index_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_output_is_sent_at_once_and_the_next_ones_together() {
+async fn the_first_outputs_are_sent_at_once_and_the_next_ones_together() {
     let pending = Pending::default();
+    tokio::time::sleep_until(next_moment(Instant::now())).await;
     let started = Instant::now();
     let took = || started.elapsed().as_millis();
-    assert!(pending.put(output(0, "first")));
-    assert_eq!((pending.batch().await.unwrap().len(), took()), (1, 0));
-    assert!(pending.put(output(1, "second")));
+    for index in 0..u64::from(CALLS_AT_ONCE) {
+        assert!(pending.put(output(index, "first")));
+        assert_eq!((pending.batch().await.unwrap().len(), took()), (1, 0));
+    }
+    assert!(pending.put(output(3, "fourth")));
     let (batch, ()) = tokio::join!(pending.batch(), async {
         tokio::time::sleep(Duration::from_millis(5)).await;
-        assert!(pending.put(output(2, "third")));
+        assert!(pending.put(output(4, "fifth")));
     });
-    assert!(matches!(&batch.unwrap()[..], [JobMessage::Outputs { index: 1, values }] if values.len() == 2));
+    assert!(matches!(&batch.unwrap()[..], [JobMessage::Outputs { index: 3, values }] if values.len() == 2));
     assert_eq!(took(), OUTPUTS_EVERY.as_millis());
-    // After a pause, an output is the first again.
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(pending.put(output(3, "fourth")));
+    // After a pause, an output does not wait, and the next one waits for the moment that is next.
+    tokio::time::sleep(Duration::from_millis(85)).await;
+    assert!(pending.put(output(5, "sixth")));
+    assert_eq!((pending.batch().await.unwrap().len(), took()), (1, 105));
+    assert!(pending.put(output(6, "seventh")));
     assert_eq!((pending.batch().await.unwrap().len(), took()), (1, 120));
 }
 

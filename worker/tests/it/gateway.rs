@@ -16,10 +16,10 @@ use axum::{Json, Router};
 use sha2::{Digest, Sha256};
 use stokehold_protocol::endpoint::{EndpointSpec, EndpointVersion};
 use stokehold_protocol::gateway::{
-    EventsRequest, ExtendAnswer, ExtendReply, ExtendRequest, FinishAnswer, FinishReply, FinishReport, FinishRequest,
-    JobMessage, JoinReply, JoinRequest, LearnedNeed, LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ModelRef,
-    ReleaseReply, ReleaseRequest, RunnerSpec, Secrets, SecretsReply, SecretsRequest, Upload, UploadsReply,
-    UploadsRequest, WarmModel, WorkerStatus,
+    EventsReply, EventsRequest, ExtendAnswer, ExtendReply, ExtendRequest, FinishAnswer, FinishReply, FinishReport,
+    FinishRequest, JobMessage, JoinReply, JoinRequest, LearnedNeed, LeaseRef, LeaseReply, LeaseRequest, LeasedJob,
+    ModelRef, OutputHandling, ReleaseReply, ReleaseRequest, RunnerSpec, Secrets, SecretsReply, SecretsRequest, Upload,
+    UploadsReply, UploadsRequest, WarmModel, WorkerStatus,
 };
 use stokehold_protocol::{Fence, JobId, nonce};
 use tokio::net::TcpListener;
@@ -76,6 +76,10 @@ pub(crate) struct Seen {
     /// See [`Gateway::lose_running`].
     pub(crate) lost: HashSet<JobId>,
     pub(crate) events: HashMap<JobId, Vec<JobMessage>>,
+    /// Outputs that were only passed on to readers.
+    pub(crate) relayed: HashMap<JobId, Vec<JobMessage>>,
+    /// Whether relayed outputs are asked for.
+    pub(crate) has_new_reader: bool,
     /// Stored objects, by key.
     pub(crate) objects: HashMap<String, Bytes>,
     /// Number of received puts.

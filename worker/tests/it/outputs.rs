@@ -144,7 +144,8 @@ async fn ends_of_outputs(last: usize, is_down: bool) -> Vec<(u64, usize)> {
     let calls = stage.gateway.seen().calls["events"];
     stage.gateway.down(if is_down { &["events"] } else { &[] });
     std::fs::write(&gates[0], "").unwrap();
-    let tries = if is_down { 2 } else { 1 };
+    // Two to relay it, and two to store it.
+    let tries = if is_down { 4 } else { 1 };
     stage.gateway.until("the second output", |seen| (seen.calls["events"] == calls + tries).then_some(())).await;
     stage.gateway.down(&[]);
     std::fs::write(&gates[1], "").unwrap();
@@ -152,6 +153,49 @@ async fn ends_of_outputs(last: usize, is_down: bool) -> Vec<(u64, usize)> {
     assert!(!matches!(end.outcome, FinishOutcome::Failed { .. }), "{:?}", end.outcome);
     let seen = stage.gateway.seen();
     outputs(&seen)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outputs_are_relayed_as_they_come_and_stored_together() {
+    let stage = Stage::single().await;
+    stage.gateway.deploy("yielder", pack(YIELDER), spec("yielder"));
+    let gates = ["first", "second"].map(|name| stage.dir.path().join(name));
+    let job = stage.submit_to("yielder", json!({"gates": gates, "last": 3}));
+    let counts = |messages: &[JobMessage]| -> Vec<(u64, usize)> {
+        let of = |message: &JobMessage| match message {
+            JobMessage::Outputs { index, values } => (*index, values.len()),
+            other => panic!("{other:?}"),
+        };
+        messages.iter().map(of).collect()
+    };
+    let relayed = |seen: &Seen| seen.relayed.get(&job.job_id).map(|messages| counts(messages));
+    let first = stage.gateway.until("the first output", relayed).await;
+    assert_eq!(first, [(0, 1)]);
+    std::fs::write(&gates[0], "").unwrap();
+    let has_both = |seen: &Seen| relayed(seen).filter(|outputs| outputs.len() == 2);
+    assert_eq!(stage.gateway.until("the second output", has_both).await, [(0, 1), (1, 1)]);
+    std::fs::write(&gates[1], "").unwrap();
+    stage.gateway.end(&job).await;
+    let stored = counts(&stage.gateway.seen().events[&job.job_id]);
+    let values: usize = stored.iter().map(|(_, values)| values).sum();
+    assert_eq!((stored[0].0, values), (0, 2), "{stored:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn relayed_outputs_are_stored_at_once_when_the_gateway_asks() {
+    let stage = Stage::single().await;
+    stage.gateway.deploy("yielder", pack(YIELDER), spec("yielder"));
+    let gates = ["first", "second"].map(|name| stage.dir.path().join(name));
+    let job = stage.submit_to("yielder", json!({"gates": gates, "last": 3}));
+    stage.gateway.change(|seen| seen.has_new_reader = true);
+    let stored = |seen: &Seen| seen.events.get(&job.job_id).map(Vec::len);
+    let calls = |seen: &Seen| stored(seen).map(|_| seen.calls["events"]);
+    assert_eq!(stage.gateway.until("the first output", calls).await, 2, "one to relay it, and one to store it");
+    assert_eq!(stored(&stage.gateway.seen()), Some(1));
+    for gate in &gates {
+        std::fs::write(gate, "").unwrap();
+    }
+    stage.gateway.end(&job).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

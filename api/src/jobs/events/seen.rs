@@ -99,7 +99,7 @@ impl Seen {
     }
 
     /// The events to send for stored events, in their order, and whether those are all for now.
-    pub(super) fn told(&mut self, kept: Vec<KeptEvent>, outputs: Vec<KeptOutputs>) -> (Vec<Event>, bool) {
+    pub(super) fn take_stored(&mut self, kept: Vec<KeptEvent>, outputs: Vec<KeptOutputs>) -> (Vec<Event>, bool) {
         let (more_kept, more_outputs) = (kept.len() == PAGE as usize, outputs.len() == OUTPUTS_PAGE as usize);
         let mut outputs = outputs;
         if self.outputs.is_none() {
@@ -111,7 +111,7 @@ impl Seen {
             }
         }
         let (mut kept, mut outputs) = (kept.into_iter().peekable(), outputs.into_iter().peekable());
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         loop {
             let is_output = match (kept.peek(), outputs.peek()) {
                 (Some(event), Some(outputs)) => outputs.at_ms <= at_ms(&event.id),
@@ -124,32 +124,41 @@ impl Seen {
             };
             if is_output && let Some(KeptOutputs { attempt, index, values, .. }) = outputs.next() {
                 if values.is_empty() {
-                    told.extend(self.gap(attempt, index));
+                    events.extend(self.gap(attempt, index));
                 }
                 for (index, value) in (index..).zip(values) {
-                    self.output(attempt, index, &value, &mut told);
+                    self.output(attempt, index, &value, &mut events);
                 }
             } else if let Some(KeptEvent { id, attempt, message }) = kept.next() {
                 self.entry = id;
-                match said(&message, attempt) {
-                    Ok(event) => told.push(event.id(self.to_string())),
-                    Err((index, value)) => self.output(attempt, index, value, &mut told),
+                match stored_event(&message, attempt) {
+                    Ok(event) => events.push(event.id(self.to_string())),
+                    Err((index, value)) => self.output(attempt, index, value, &mut events),
                 }
             }
         }
-        (told, !more_kept && !more_outputs)
+        (events, !more_kept && !more_outputs)
+    }
+
+    /// The events for relayed outputs, which follow the position.
+    pub(super) fn take_relayed(&mut self, outputs: &KeptOutputs) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (index, value) in (outputs.index..).zip(&outputs.values) {
+            self.output(outputs.attempt, index, value, &mut events);
+        }
+        events
     }
 
     /// Sends an output once, wherever it is stored: a replica of the previous release stores outputs among the other
     /// events.
-    fn output(&mut self, attempt: u32, index: u64, value: &RawValue, told: &mut Vec<Event>) {
+    fn output(&mut self, attempt: u32, index: u64, value: &RawValue, events: &mut Vec<Event>) {
         let place = OutputsPosition { attempt, next: index };
         if self.outputs.is_some_and(|seen| place < seen) {
             return;
         }
-        told.extend(self.gap(attempt, index));
+        events.extend(self.gap(attempt, index));
         self.outputs = Some(OutputsPosition { next: index + 1, ..place });
-        told.push(event("output", &OutputData { index, value, attempt }).id(self.to_string()));
+        events.push(event("output", &OutputData { index, value, attempt }).id(self.to_string()));
     }
 
     /// The gap event for the outputs missing between those sent and the output `to`, if any.
@@ -198,7 +207,7 @@ pub(super) fn rank(job: &Job, seen: &Seen) -> u64 {
 }
 
 /// Converts a stored event to the form that is sent, or returns the index and the value of an output.
-fn said(message: &JobMessage, attempt: u32) -> Result<Event, (u64, &RawValue)> {
+fn stored_event(message: &JobMessage, attempt: u32) -> Result<Event, (u64, &RawValue)> {
     match message {
         JobMessage::Progress { fraction, message } => {
             Ok(event("progress", &ProgressData { fraction: *fraction, message }))
@@ -252,8 +261,8 @@ mod tests {
     }
 
     /// The sent events, as `log`, `output 3` or `gap 3 7`, and whether that is all.
-    fn told(seen: &mut Seen, kept: Vec<KeptEvent>, outputs: Vec<KeptOutputs>) -> (Vec<String>, bool) {
-        let (events, is_all) = seen.told(kept, outputs);
+    fn sent(seen: &mut Seen, kept: Vec<KeptEvent>, outputs: Vec<KeptOutputs>) -> (Vec<String>, bool) {
+        let (events, is_all) = seen.take_stored(kept, outputs);
         let shown = |event: &Event| {
             let text = format!("{event:?}").replace(['\\', '"'], "");
             let number = |name: &str| {
@@ -273,18 +282,23 @@ mod tests {
     fn missing_outputs_are_told_as_gaps_and_none_is_told_twice() {
         let mut seen = Seen::default();
         let kept = vec![log(10), log(30)];
-        let (events, is_all) = told(&mut seen, kept, vec![outputs(1, 0, 2, 10), outputs(1, 2, 1, 20)]);
+        let (events, is_all) = sent(&mut seen, kept, vec![outputs(1, 0, 2, 10), outputs(1, 2, 1, 20)]);
         assert_eq!(
             (events, is_all),
             (["output 0", "output 1", "log", "output 2", "log"].map(str::to_owned).into(), true)
         );
         // The second of these is new; then some are missing; and at the end others.
         let rest = vec![outputs(1, 2, 2, 40), outputs(1, 7, 1, 50), outputs(1, 9, 0, 60)];
-        assert_eq!(told(&mut seen, vec![], rest).0, ["output 3", "gap 4 7", "output 7", "gap 8 9"]);
-        assert_eq!(told(&mut seen, vec![], vec![outputs(1, 9, 0, 60)]).0, [""; 0]);
+        assert_eq!(sent(&mut seen, vec![], rest).0, ["output 3", "gap 4 7", "output 7", "gap 8 9"]);
+        assert_eq!(sent(&mut seen, vec![], vec![outputs(1, 9, 0, 60)]).0, [""; 0]);
         // A retry starts at output 0 again.
-        assert_eq!(told(&mut seen, vec![], vec![outputs(2, 1, 1, 70)]).0, ["gap 0 1", "output 1"]);
+        assert_eq!(sent(&mut seen, vec![], vec![outputs(2, 1, 1, 70)]).0, ["gap 0 1", "output 1"]);
         assert_eq!(seen.outputs, Some(OutputsPosition { attempt: 2, next: 2 }));
+    }
+
+    /// A full page of outputs of the first attempt.
+    fn page() -> Vec<KeptOutputs> {
+        (0..u64::from(OUTPUTS_PAGE)).map(|index| outputs(1, index, 1, index + 1)).collect()
     }
 
     #[test]
@@ -293,21 +307,21 @@ mod tests {
         // Stored both among the other events, for a replica of that release, and separately.
         let kept = vec![single(30, 15)];
         let both = vec![outputs(1, 14, 1, 20), outputs(1, 15, 1, 30), outputs(1, 16, 1, 40)];
-        assert_eq!(told(&mut seen, kept, both).0, ["output 15", "output 16"]);
+        assert_eq!(sent(&mut seen, kept, both).0, ["output 15", "output 16"]);
         let mut seen = Seen::parse("900-0.12").unwrap();
-        let page: Vec<KeptOutputs> = (0..50).map(|index| outputs(1, index, 1, index + 1)).collect();
-        assert_eq!(told(&mut seen, vec![log(1_000)], page), (vec![], false));
-        assert_eq!(seen.outputs, Some(OutputsPosition { attempt: 1, next: 50 }), "the next page follows");
-        assert_eq!(told(&mut Seen::default(), vec![single(10, 0), single(20, 1)], vec![]).0, ["output 0", "output 1"]);
+        assert_eq!(sent(&mut seen, vec![log(1_000)], page()), (vec![], false));
+        let next = u64::from(OUTPUTS_PAGE);
+        assert_eq!(seen.outputs, Some(OutputsPosition { attempt: 1, next }), "the next page follows");
+        assert_eq!(sent(&mut Seen::default(), vec![single(10, 0), single(20, 1)], vec![]).0, ["output 0", "output 1"]);
     }
 
     #[test]
     fn what_is_older_on_the_next_page_is_told_first() {
         let mut seen = Seen::default();
-        let page: Vec<KeptOutputs> = (0..50).map(|index| outputs(1, index, 1, index + 1)).collect();
-        let (events, is_all) = told(&mut seen, vec![log(70)], page);
-        assert_eq!((events.len(), is_all), (50, false));
-        let (events, is_all) = told(&mut seen, vec![log(70)], vec![outputs(1, 50, 1, 60)]);
-        assert_eq!((events, is_all), (["output 50", "log"].map(str::to_owned).into(), true));
+        let next = u64::from(OUTPUTS_PAGE);
+        let (events, is_all) = sent(&mut seen, vec![log(70)], page());
+        assert_eq!((events.len() as u64, is_all), (next, false));
+        let (events, is_all) = sent(&mut seen, vec![log(70)], vec![outputs(1, next, 1, 60)]);
+        assert_eq!((events, is_all), ([format!("output {next}"), "log".to_owned()].into(), true));
     }
 }

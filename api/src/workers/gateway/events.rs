@@ -3,17 +3,20 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use stokehold_queue::Queue;
-use stokehold_queue::gateway::{EventsRequest, JobEventReport, JobMessage, LeaseRef, LogStream};
+use stokehold_queue::gateway::{
+    EVENTS_MAX, EventsReply, EventsRequest, JobEventReport, JobMessage, LeaseRef, LogStream, OutputHandling,
+    RELAYED_BYTES_MAX,
+};
 
+use super::output_relay::OutputRelay;
 use super::own;
 use crate::database::Database;
 use crate::error::Problem;
 use crate::server::json::Json;
 use crate::tenants::auth::JoinedWorker;
 use crate::workers::gateway::own::Ownership;
-
-const EVENTS_MAX: usize = 500;
 
 /// Maximum length of the text of one event, and maximum size of an output that is stored as one, bytes.
 const TEXT_MAX: usize = 64 << 10;
@@ -25,38 +28,67 @@ const MERGED_MAX: usize = 16 << 10;
 /// Maximum size of the body, bytes: the maximum number of events at their longest.
 const BODY_MAX: usize = EVENTS_MAX * TEXT_MAX;
 
-/// `events`: stores events of running jobs. A call is not repeated if the outcome is unknown: a duplicate line is worse
-/// than a missing one.
+/// `events`: stores events of running jobs, or relays outputs to connected readers. A call is not repeated if the
+/// outcome is unknown: a duplicate line is worse than a missing one.
 pub(super) async fn events(
     State(db): State<Arc<Database>>,
     State(ownership): State<Arc<Ownership>>,
+    State(output_relay): State<Arc<OutputRelay>>,
     worker: JoinedWorker,
     Json(mut request): Json<EventsRequest, BODY_MAX>,
-) -> Result<StatusCode, Problem> {
+) -> Result<Response, Problem> {
     if request.events.len() > EVENTS_MAX {
         return Err(Problem::field("/events", format!("must be at most {EVENTS_MAX}")));
     }
     for (n, report) in request.events.iter_mut().enumerate() {
         fit(&mut report.event).map_err(|message| Problem::field(format!("/events/{n}"), message))?;
     }
-    let events = its_own(&ownership, &worker.worker_id, request.events).await?;
-    let request = EventsRequest { events: together(events) };
-    db.ask("keep events", db.queue.append_events(&request.events)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    if request.outputs == OutputHandling::Relay {
+        if request.events.iter().map(|report| output_bytes(&report.event)).sum::<usize>() > RELAYED_BYTES_MAX {
+            return Err(Problem::field(
+                "/events",
+                format!("must be at most {RELAYED_BYTES_MAX} bytes of outputs to relay"),
+            ));
+        }
+        let store = output_relay.relay(&worker.worker_id, request.events).await?;
+        let nothing = store.is_empty();
+        let reply = || axum::Json(EventsReply { store }).into_response();
+        return Ok(if nothing { StatusCode::NO_CONTENT.into_response() } else { reply() });
+    }
+    let events = together(its_own(&ownership, &output_relay, &worker.worker_id, request.events).await?);
+    if request.outputs == OutputHandling::StoreRelayed {
+        db.ask("store outputs", db.queue.append_relayed(&events)).await?;
+    } else {
+        db.ask("store events", db.queue.append_events(&events)).await?;
+    }
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+fn output_bytes(event: &JobMessage) -> usize {
+    match event {
+        JobMessage::Outputs { values, .. } => values.iter().map(|value| value.get().len()).sum(),
+        JobMessage::Output { value, .. } => value.get().len(),
+        JobMessage::Log { .. } | JobMessage::Progress { .. } => 0,
+    }
 }
 
 /// Removes events of leases that another worker holds.
 async fn its_own(
     ownership: &Ownership,
+    output_relay: &OutputRelay,
     worker_id: &str,
     events: Vec<JobEventReport>,
 ) -> Result<Vec<JobEventReport>, Problem> {
     let lease = |event: &JobEventReport| LeaseRef { job_id: event.job_id, fence: event.fence.clone() };
     let mut leases: Vec<LeaseRef> = Vec::new();
     for event in &events {
-        if leases.last() != Some(&lease(event)) {
-            leases.push(lease(event));
+        let lease = lease(event);
+        if leases.last() != Some(&lease) && !output_relay.is_run_by(&lease, worker_id) {
+            leases.push(lease);
         }
+    }
+    if leases.is_empty() {
+        return Ok(events);
     }
     let holdings = ownership.holdings(&leases).await?;
     let anothers: HashSet<&LeaseRef> = leases

@@ -6,11 +6,47 @@ use serde_json::value::RawValue;
 use super::wire;
 use crate::id::{Fence, JobId};
 
-/// `POST /worker/v1/events`: events of running jobs. At most 500 per call; an event of a lost lease is dropped.
+/// Maximum number of events in one call.
+pub const EVENTS_MAX: usize = 500;
+
+/// Maximum size of the outputs that one call relays, bytes: other replicas receive them by their subscriptions.
+pub const RELAYED_BYTES_MAX: usize = 64 << 10;
+
+/// `POST /worker/v1/events`: events of running jobs, at most [`EVENTS_MAX`]. An event of a lost lease is dropped.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EventsRequest {
     /// The events, in order per job.
     pub events: Vec<JobEventReport>,
+    /// What happens to outputs. A gateway of the previous release always stores them.
+    #[serde(default, skip_serializing_if = "OutputHandling::is_default")]
+    pub outputs: OutputHandling,
+}
+
+/// What the gateway does with the outputs of a call.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputHandling {
+    /// Stores them, and signals connected readers.
+    #[default]
+    Store,
+    /// Sends them to connected readers only. A later call stores them.
+    Relay,
+    /// Stores them for later readers, without a signal: they were relayed.
+    StoreRelayed,
+}
+
+impl OutputHandling {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The response to [`EventsRequest`] if there is something to do; otherwise its body is empty.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventsReply {
+    /// The jobs whose relayed outputs should be stored now, because a reader needs them from there.
+    #[serde(default)]
+    pub store: Vec<JobId>,
 }
 
 /// One event of one job.

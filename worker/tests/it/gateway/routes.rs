@@ -135,13 +135,17 @@ pub(super) async fn release(State(inner): App, Json(request): Json<ReleaseReques
     Json(ReleaseReply { released })
 }
 
-pub(super) async fn events(State(inner): App, Json(request): Json<EventsRequest>) -> StatusCode {
-    inner.change(|seen| {
+pub(super) async fn events(State(inner): App, Json(request): Json<EventsRequest>) -> Response {
+    let jobs: Vec<JobId> = request.events.iter().map(|report| report.job_id).collect();
+    let reply = inner.change(|seen| {
+        let kept = if request.outputs == OutputHandling::Relay { &mut seen.relayed } else { &mut seen.events };
         for report in request.events {
-            seen.events.entry(report.job_id).or_default().push(report.event);
+            kept.entry(report.job_id).or_default().push(report.event);
         }
+        let is_needed = request.outputs == OutputHandling::Relay && seen.has_new_reader;
+        EventsReply { store: if is_needed { jobs } else { Vec::new() } }
     });
-    StatusCode::NO_CONTENT
+    if !reply.store.is_empty() { Json(reply).into_response() } else { StatusCode::NO_CONTENT.into_response() }
 }
 
 pub(super) async fn uploads(State(inner): App, Json(request): Json<UploadsRequest>) -> Response {
