@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
+use stokehold_nvml::{FakeGpu, StandIn};
 use stokehold_tests::process;
 use stokehold_tests::stack::{Stack, stoke_binary};
 use tempfile::TempDir;
@@ -168,6 +169,25 @@ async fn at_l1_files_and_debuggers_are_kept_away_without_namespaces() {
     assert!(prison.got("trace", "").await.as_str().unwrap().starts_with("0 of "));
     let api = prison.stack.url.strip_prefix("http://").unwrap();
     assert_eq!(prison.got("connect", api).await, json!("PermissionError 1"));
+}
+
+/// CUDA does not start in a process that may not name its threads.
+#[tokio::test(flavor = "multi_thread")]
+async fn at_l1_only_a_handler_with_a_gpu_names_its_threads_in_proc() {
+    let (stack, _dir) = api::stack(&["--workers", "0"]);
+    let api = Api::of(&stack);
+    for object in ["on_gpu", "on_cpu"] {
+        let _ = stack.stoke_ok(&["deploy", &format!("{}:{object}", api::handler("threads.py"))]);
+    }
+    let gpu = StandIn::new([FakeGpu::of_mib(8 * 1024)]).unwrap();
+    let library = gpu.path().to_string_lossy();
+    let _worker = stack.start_worker("desk", &[("LD_LIBRARY_PATH", &library), ("STOKE_SANDBOX", "L1")]);
+    for (endpoint, thread, child) in [("on-gpu", "written", 0), ("on-cpu", "PermissionError", 1)] {
+        let job = api.ended(&api.submit(endpoint, json!({})).await).await;
+        let refused = "PermissionError";
+        let expected = json!({"thread": thread, "child": child, "worker": refused, "kernel": refused});
+        assert_eq!(job["result"], expected, "{endpoint}: {job}");
+    }
 }
 
 /// Landlock does not check the path of a socket. Listening sockets are out of reach nevertheless, and Redis accepts no

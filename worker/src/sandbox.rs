@@ -68,6 +68,8 @@ struct Policy {
     uid: Option<u32>,
     /// Groups that have access to its device files.
     groups: Vec<u32>,
+    /// Whether it uses a GPU.
+    has_gpu: bool,
     /// Whether it has its own namespaces.
     is_alone: bool,
     /// Whether files and system calls are restricted; otherwise only the worker's rights are dropped.
@@ -261,6 +263,7 @@ fn policy(access: &FsAccess, enclosure: &dyn Enclosure) -> std::io::Result<Strin
         network: access.network,
         uid: access.uid,
         groups,
+        has_gpu: !access.devices.is_empty(),
         is_alone: enclosure.is_alone(),
         is_restricted: enclosure.level() > Level::L0,
     };

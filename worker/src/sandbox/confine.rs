@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use caps::CapSet;
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, RulesetStatus, Scope, path_beneath_rules,
 };
 use nix::sys::prctl::set_no_new_privs;
@@ -40,6 +40,11 @@ const DEVICES: [&str; 7] =
 
 /// Writable folders in separate namespaces, where their content is private.
 const ALONE: [&str; 3] = ["/dev", "/tmp", "/proc"];
+
+/// Access to `/proc` of a process that uses a GPU. CUDA names its threads in `/proc/<pid>/task/<tid>/comm`, and fails
+/// with error 304 if it cannot. A rule cannot name files of future processes, so it covers all of `/proc`, where the
+/// kernel also checks the owner of each file.
+const NAMES_THREADS: [AccessFs; 2] = [AccessFs::WriteFile, AccessFs::Truncate];
 
 /// Newest Landlock version to use; an older kernel enforces what it supports.
 const LANDLOCK: ABI = ABI::V6;
@@ -119,9 +124,11 @@ fn restrict_files(policy: &Policy) -> Result<()> {
     if !policy.network && !policy.is_alone {
         rules = rules.handle_access(AccessNet::from_all(LANDLOCK))?;
     }
+    let names_threads = policy.has_gpu.then_some("/proc");
     let status = rules
         .scope(Scope::from_all(LANDLOCK))?
         .create()?
+        .add_rules(path_beneath_rules(names_threads, NAMES_THREADS.into_iter().collect::<BitFlags<_>>()))?
         .add_rules(path_beneath_rules(reads, AccessFs::from_read(LANDLOCK)))?
         .add_rules(path_beneath_rules(writes, AccessFs::from_all(LANDLOCK)))?
         .restrict_self()?;

@@ -73,7 +73,8 @@ fn arguments(access: &FsAccess, stoke: &Path) -> std::io::Result<Vec<OsString>> 
     for device in &access.devices {
         arguments.bind("--dev-bind-try", device);
     }
-    let reads: Vec<PathBuf> = access.reads.iter().cloned().chain(named()).collect();
+    let reads: Vec<PathBuf> =
+        access.reads.iter().cloned().chain(named()).filter_map(|path| beyond(&SYSTEM, path)).collect();
     arguments.parents(reads.iter().chain(&access.writes).chain([&PathBuf::from(STOKE)]));
     for path in &reads {
         arguments.bind("--ro-bind-try", path);
@@ -86,6 +87,16 @@ fn arguments(access: &FsAccess, stoke: &Path) -> std::io::Result<Vec<OsString>> 
     arguments.flags(&["--remount-ro", "/", "--chdir"]);
     arguments.0.push(access.folder.clone().into());
     Ok(arguments.0)
+}
+
+/// The path to map for a readable path. None below one of `roots`, which are mapped as a whole, except the target of a
+/// link that leads out of them. bubblewrap cannot map onto a link: `/usr/local/cuda` is one in NVIDIA's images.
+fn beyond(roots: &[&str], path: PathBuf) -> Option<PathBuf> {
+    let is_below = |path: &Path| roots.iter().any(|root| path.starts_with(root));
+    if !is_below(&path) {
+        return Some(path);
+    }
+    path.canonicalize().ok().filter(|target| !is_below(target))
 }
 
 #[derive(Default)]
@@ -130,5 +141,31 @@ impl Arguments {
             self.pair("--ro-bind-try", real.as_os_str(), path.as_os_str());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_within_the_system_are_not_mapped_and_those_that_lead_out_are_by_their_target() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let (system, outside) = (folder.join("usr"), folder.join("data/cuda"));
+        for made in [&system.join("cuda-13.0"), &outside] {
+            std::fs::create_dir_all(made).unwrap();
+        }
+        symlink("cuda-13.0", system.join("cuda")).unwrap();
+        symlink(&outside, system.join("cuda-12")).unwrap();
+        let roots = [system.to_str().unwrap()];
+        assert_eq!(beyond(&roots, system.join("cuda")), None);
+        assert_eq!(beyond(&roots, system.join("cuda-13.0/lib64")), None);
+        assert_eq!(beyond(&roots, system.join("missing")), None);
+        assert_eq!(beyond(&roots, system.join("cuda-12")), Some(outside.clone()));
+        assert_eq!(beyond(&roots, outside.clone()), Some(outside));
     }
 }
