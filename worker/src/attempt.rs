@@ -290,7 +290,7 @@ impl<'a> Attempt<'a> {
         let begun = Arc::clone(&run.begun);
         let end = self.execute(ready, job, run).await?;
         match oom_error(&end) {
-            Some(error) => Err(self.shared.pool.outgrown(model, error).into()),
+            Some(error) => Err(self.shared.pool.after_repeated_oom(model, ready, error).await.into()),
             None => Ok((end, begun)),
         }
     }

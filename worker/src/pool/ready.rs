@@ -47,17 +47,21 @@ pub(crate) struct Ready {
     /// The GPUs that it runs on, and whether it has them for itself.
     pub(crate) gpus: Vec<u32>,
     alone: bool,
+    /// Whether it was started for this run.
+    is_new: bool,
     pub(crate) timings: LoadTimings,
 }
 
 impl Loaded {
-    fn ready(&self, running: Running, timings: LoadTimings) -> Ready {
+    /// `timings`: those of its load if it was started for this run.
+    fn ready(&self, running: Running, timings: Option<LoadTimings>) -> Ready {
         Ready {
             _running: running,
             runner: Arc::clone(&self.runner),
             gpus: self.gpus.clone(),
             alone: self.alone,
-            timings,
+            is_new: timings.is_some(),
+            timings: timings.unwrap_or_default(),
         }
     }
 }
@@ -117,7 +121,7 @@ impl Pool {
             if !self.gpus.ledger().are_open(&warm.gpus) {
                 return Err(NotReady::Closed);
             }
-            return Ok(warm.ready(running, LoadTimings::default()));
+            return Ok(warm.ready(running, None));
         }
         *loaded = None;
         let _loading = model.begins_to_load();
@@ -135,7 +139,7 @@ impl Pool {
             let on_gpu = !gpus.is_empty();
             *model.on.lock() = gpus;
             match self.start(model, lease, &mut ahead, reservation).await {
-                Ok((new, timings)) => return Ok(loaded.insert(new).ready(running, timings)),
+                Ok((new, timings)) => return Ok(loaded.insert(new).ready(running, Some(timings))),
                 // Other models must not be evicted for an additional model.
                 Err(error) if error.code == ErrorCode::OomGpu && model.is_growing() => return Err(NotReady::NoRoom),
                 // Try again with a GPU for itself.
@@ -182,8 +186,8 @@ impl Pool {
         Running { model: Arc::clone(model), ended: Arc::clone(&self.ended) }
     }
 
-    /// Handles a run that ran out of GPU memory: stops the runner and loads it again with a GPU for itself. A model
-    /// that had a GPU for itself has outgrown it.
+    /// Handles a run that ran out of GPU memory: loads the model again with a GPU for itself. A model has outgrown the
+    /// GPU if it had one for itself, and nothing had run in its process before.
     pub(crate) async fn after_oom(
         &self,
         model: &ModelGuard,
@@ -191,20 +195,32 @@ impl Pool {
         failed: &Ready,
         error: JobError,
     ) -> Result<Ready, NotReady> {
-        if failed.alone {
-            return Err(self.outgrown(model, error));
+        if failed.alone && failed.is_new {
+            return Err(self.after_repeated_oom(model, failed, error).await);
         }
+        self.discard(model, failed).await;
         model.alone.store(true, Ordering::SeqCst);
+        match self.ready(model, Some(lease), None).await {
+            // Other models occupy the memory; they may be gone after a backoff.
+            Err(NotReady::NoRoom) => Err(NotReady::Job(error)),
+            ready => ready,
+        }
+    }
+
+    /// Handles a repeated run that ran out of GPU memory again.
+    pub(crate) async fn after_repeated_oom(&self, model: &ModelGuard, failed: &Ready, error: JobError) -> NotReady {
+        self.discard(model, failed).await;
+        self.outgrown(model, error)
+    }
+
+    /// Stops the runner of a run that ran out of GPU memory. Its process may still hold the memory that the run took,
+    /// which later runs would lack.
+    async fn discard(&self, model: &ModelGuard, failed: &Ready) {
         let is_same = |loaded: &mut Loaded| Arc::ptr_eq(&loaded.runner, &failed.runner);
         // Another run may have stopped it already.
         let gone = model.loaded.lock().await.take_if(is_same);
         if let Some(loaded) = gone {
             loaded.runner.stop().await;
-        }
-        match self.ready(model, Some(lease), None).await {
-            // Other models occupy the memory; they may be gone after a backoff.
-            Err(NotReady::NoRoom) => Err(NotReady::Job(error)),
-            ready => ready,
         }
     }
 
@@ -242,7 +258,7 @@ impl Pool {
     }
 
     /// The result for a model that ran out of memory with a GPU for itself.
-    pub(crate) fn outgrown(&self, model: &ModelGuard, error: JobError) -> NotReady {
+    fn outgrown(&self, model: &ModelGuard, error: JobError) -> NotReady {
         NotReady::Outgrown(
             error,
             self.gpus.ledger().largest_mib(model.endpoint.gpu_count(), &model.endpoint.usable_gpus) + 1,

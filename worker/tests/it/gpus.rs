@@ -212,6 +212,19 @@ async fn a_model_that_grows_beyond_the_room_makes_an_idle_one_go() {
     assert_eq!(result(&stage.gateway.end(&grows).await), json!("0"));
 }
 
+/// The process of a run that ran out of memory may keep what the run took.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_not_blamed_for_the_memory_that_earlier_runs_left_in_its_process() {
+    let (stage, _gpus) = stage(&[12_288]).await;
+    let end =
+        async |mib: u64, how: &str| stage.gateway.end(&stage.submit_to("one", json!({"mib": mib, "how": how}))).await;
+    error(&end(11_500, "oom").await, ErrorCode::OomGpu);
+    // It fails in a process that has taken more than 10,000 MiB.
+    assert_eq!(result(&end(3_000, "tidy").await), json!("0"), "the process that failed is gone");
+    assert_eq!(result(&end(11_000, "fine").await), json!("0"));
+    assert_eq!(result(&end(3_000, "tidy").await), json!("0"), "it was repeated in a new process");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn warm_up_inputs_run_first_and_what_they_take_replaces_what_was_declared() {
     let (stage, gpus) = stage(&[24_576]).await;

@@ -20,9 +20,14 @@ def hold(mib: int) -> None:
 class Model:
     def setup(self) -> None:
         hold(2_000)
+        self.most_mib = 0
 
     def predict(self, mib: int, linger_s: float = 0, how: str = "fine", gate: str = "") -> str:
         hold(mib)
+        if how == "oom" or how == "tidy" and self.most_mib > 10_000:
+            self.most_mib = max(self.most_mib, mib)
+            raise RuntimeError("CUDA out of memory")
+        self.most_mib = max(self.most_mib, mib)
         if gate:
             print("waiting", flush=True)
         while gate and not Path(gate).exists():
