@@ -496,8 +496,8 @@ bench-llm: $(RELEASE_WHEEL) $(OPENAI) redis ## Compare a language model behind t
 profile: $(RELEASE_WHEEL) $(INFERNO) redis ## Record flame graphs of a submit and a drain into docs/assets/benchmarks (needs perf)
 	STOKE_PROFILE_DIR=$(CURDIR)/docs/assets/benchmarks STOKE_TOOLS_BIN=$(TOOLS)/bin cargo bench --locked -p stokehold-tests --bench stack -- profile
 
-test-gpu: stoke redis $(WHEEL) ## Test the worker on this machine's NVIDIA GPU, and fill its memory (needs a driver, no CUDA toolkit)
-	$(TEST) -p stokehold-tests --test gpu -- --test-threads 1 --nocapture
+test-gpu: stoke redis $(WHEEL) ## Test the worker on this machine's NVIDIA GPU (needs a driver; with PyTorch if TORCH=site-packages)
+	$(if $(TORCH),STOKE_TEST_TORCH=$(abspath $(TORCH))) $(TEST) -p stokehold-tests --test gpu -- --test-threads 1 --nocapture
 
 sim-policies: ## Compare the autoscaler with other policies, on synthetic traces or on those in TRACES=dir (SIM_ARGS=--json)
 	@cargo build --locked --release -p stokehold-simulator 1>&2
