@@ -1,15 +1,17 @@
 """`make bench-llm`: a language model behind the queue, compared with the same engine driven directly.
 
-The engine is llama.cpp's HTTP server on the CPU with a random model that is made on the spot. The client is OpenAI's
-asynchronous one on both sides, in this process. Direct and queued measurements alternate within each round, and medians
-of the rounds are reported, because the machine may be shared. Goals are printed with their results, and a missed one is
-not an error.
+The engine is llama.cpp's HTTP server with a random model that is made on the spot, on the CPU or, by LLM_ENGINE, on a
+GPU. The client is OpenAI's asynchronous one on both sides, in this process. Direct and queued measurements alternate
+within each round, and medians of the rounds are reported, because the machine may be shared. Goals are printed with
+their results, and a missed one is not an error.
 
 Settings: STOKE_BIN (the binary), STOKE_TEST_REDIS (redis-server), LLM_ROUNDS, LLM_PROMPTS, LLM_TOKENS (the length of
-an answer), LLM_MODEL ("LAYERS WIDTH"), LLM_RATE, LLM_PARTS, and BENCH_JSON (a file that gets the results as JSON). The
-part `events` streams answers by the events of jobs, which releases without `/openai/v1` have, too: LLM_PARTS="events
-paced" with their binary measures them in the same way. The part `paced` is a handler instead of the engine, which
-yields LLM_RATE chunks a second: the rate of a large model.
+an answer), LLM_MODEL ("LAYERS WIDTH"), LLM_SLOTS, LLM_RATE, LLM_PARTS, and BENCH_JSON (a file that gets the results as
+JSON). LLM_ENGINE is another command that serves the model `{model}` on the port `{port}`, and LLM_VRAM_GIB the GPU
+memory that it needs: LLM_ENGINE="/path/to/llama-server -m {model} --port {port} -np 8 -c 16384 -ngl 99". The part
+`events` streams answers by the events of jobs, which releases without `/openai/v1` have, too: LLM_PARTS="events paced"
+with their binary measures them in the same way. The part `paced` is a handler instead of the engine, which yields
+LLM_RATE chunks a second: the rate of a large model.
 """
 
 import asyncio
@@ -32,9 +34,12 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "tests/it/engine"
-SLOTS = 8
-CONCURRENCY = (8, 16, 32)
+SLOTS = int(os.environ.get("LLM_SLOTS", "8"))
+"""Requests that the engine runs at once."""
+CONCURRENCY = (SLOTS, 2 * SLOTS, 4 * SLOTS)
 """Requests at a time. The best of them counts for the engine and for the queue."""
+COMMAND = os.environ.get("LLM_ENGINE", f"{sys.executable} server.py {{port}}").split()
+VRAM_GIB = os.environ.get("LLM_VRAM_GIB", "0")
 FIRST_TOKENS = 60
 """Requests per round whose time to the first token is measured, one at a time."""
 IDLE_S = 20
@@ -55,13 +60,6 @@ THROUGHPUT_GOAL = 0.95
 """Least throughput through the queue, as a part of the engine's."""
 FIRST_TOKEN_GOAL_MS = 10
 """Largest difference of the median times to the first token."""
-
-MANIFEST = f"""
-name = "chat"
-kind = "server"
-command = ["{sys.executable}", "server.py", "{{port}}"]
-max_concurrency = {SLOTS}
-"""
 
 PACED = f"""
 import asyncio
@@ -98,7 +96,7 @@ def descendants(pid: int) -> Iterator[int]:
 def kind(pid: int) -> str:
     """What a process of the stack is: `redis`, `engine`, `runner` or `stoke`."""
     command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    names = (("redis", b"redis"), ("engine", b"server.py"), ("runner", b"stokehold.runner"))
+    names = (("redis", b"redis"), ("engine", b"model.gguf"), ("engine", b"server.py"), ("runner", b"stokehold.runner"))
     return next((name for name, word in names if word in command), "stoke")
 
 
@@ -352,17 +350,27 @@ def report(result: dict) -> None:
             print(f"| {one['goal']} | {sign} {one['limit']} | {one['reached']:.3f} | {met} |")
 
 
+def manifest(command: list[str]) -> str:
+    """The stoke.toml of the engine."""
+    lines = {"name": "chat", "kind": "server", "command": command, "max_concurrency": SLOTS}
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items()) + f"vram_gib = {VRAM_GIB}\n"
+
+
 @contextlib.contextmanager
 def systems(folder: Path) -> Iterator[Systems]:
     """Starts both systems."""
     binary = os.environ.get("STOKE_BIN", str(ROOT / "target/release/stoke"))
-    alone, deployed = folder / "alone", folder / "chat"
+    alone, deployed, model = folder / "alone", folder / "chat", folder / "alone/model.gguf"
+    # A worker that runs as root starts the engine as another user, which reads the model here.
+    folder.chmod(0o755)
     for place in (alone, deployed):
         place.mkdir()
         shutil.copy(ENGINE / "server.py", place)
-    subprocess.run([sys.executable, ENGINE / "model.py", alone / "model.gguf", *MODEL], check=True)
-    shutil.copy(alone / "model.gguf", deployed)
-    (deployed / "stoke.toml").write_text(MANIFEST)
+    subprocess.run([sys.executable, ENGINE / "model.py", model, *MODEL], check=True)
+    if "LLM_ENGINE" not in os.environ:
+        shutil.copy(model, deployed)
+    command = [word.replace("{model}", str(model)) for word in COMMAND]
+    (deployed / "stoke.toml").write_text(manifest(command))
     paced = folder / "paced.py"
     paced.write_text(PACED)
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -373,7 +381,7 @@ def systems(folder: Path) -> Iterator[Systems]:
         variables["STOKE_REDIS_SERVER"] = redis
     dev = [binary, "dev", "--data", str(folder / "data"), "--listen", "127.0.0.1:0", "--slots", "1"]
     with (
-        process([sys.executable, "server.py", str(port)], alone),
+        process([word.replace("{port}", str(port)) for word in command], alone),
         process(dev, folder, **variables) as stack,
     ):
         wait_for("stoke dev", saved.exists)

@@ -2,7 +2,7 @@
 
 Usage: python model.py PATH [LAYERS WIDTH]
 
-LAYERS is 2 and WIDTH 64 by default: 0.5 MB. WIDTH is a multiple of 4.
+LAYERS is 2 and WIDTH 64 by default: 0.5 MB. WIDTH is a multiple of 64. From 1,024 on, the weights are of 16 bits.
 """
 
 import sys
@@ -11,7 +11,7 @@ import numpy
 from gguf import GGUFWriter, TokenType
 
 LAYERS, WIDTH = (int(number) for number in sys.argv[2:]) if sys.argv[2:] else (2, 64)
-HEADS, INNER, CONTEXT = 4, 2 * WIDTH, 65_536
+HEADS, INNER, CONTEXT = max(4, WIDTH // 64), 2 * WIDTH, 65_536
 TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
 # What is special, the bytes that no letter has, and the letters of ASCII.
 SPECIAL = [("<unk>", TokenType.UNKNOWN), ("<s>", TokenType.CONTROL), ("</s>", TokenType.CONTROL)]
@@ -23,7 +23,8 @@ random = numpy.random.default_rng(7)
 
 
 def weights(*shape: int) -> numpy.ndarray:
-    return random.normal(0, 0.5 / shape[-1] ** 0.5, shape).astype(numpy.float32)
+    kind = numpy.float16 if WIDTH >= 1_024 else numpy.float32
+    return random.normal(0, 0.5 / shape[-1] ** 0.5, shape).astype(kind)
 
 
 def ones() -> numpy.ndarray:
