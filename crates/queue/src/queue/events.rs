@@ -31,7 +31,8 @@ pub struct KeptOutputs {
     pub attempt: u32,
     /// The index of the first output.
     pub index: u64,
-    /// The outputs. An empty list marks the end of the attempt, whose outputs are all those below `index`.
+    /// The outputs. An empty list marks the end of the attempt, whose outputs are all those below `index`, or outputs
+    /// below `index` that cannot be read.
     pub values: Vec<Box<RawValue>>,
     /// Time at which they were stored, Unix milliseconds.
     pub at_ms: u64,

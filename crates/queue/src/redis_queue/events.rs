@@ -51,8 +51,20 @@ impl RedisQueue {
             .xrange_count(self.keys.outputs(id), start, "+", limit)
             .await
             .map_err(Error::redis("read outputs"))?;
-        reply.ids.iter().map(|entry| kept_outputs(id, entry)).collect()
+        Ok(reply.ids.iter().filter_map(|entry| kept_or_lost(id, entry)).collect())
     }
+}
+
+/// The outputs of an entry. Those of an entry that cannot be read are a gap, as lost ones are: no outputs before the
+/// entry's end, which its ID contains.
+fn kept_or_lost(id: JobId, entry: &StreamId) -> Option<KeptOutputs> {
+    let error = match kept_outputs(id, entry) {
+        Ok(outputs) => return Some(outputs),
+        Err(error) => error,
+    };
+    tracing::error!(error = &error as &dyn std::error::Error, "outputs cannot be read; their readers receive a gap");
+    let (attempt, end) = entry.id.split_once('-')?;
+    Some(KeptOutputs { attempt: attempt.parse().ok()?, index: end.parse().ok()?, values: Vec::new(), at_ms: 0 })
 }
 
 fn kept_event(id: JobId, entry: &StreamId) -> Result<KeptEvent, Error> {

@@ -171,6 +171,30 @@ async fn outputs_that_repeat_one_another_are_stored_compressed() {
     assert_eq!((kept.index, texts(&kept.values)), (0, texts(&chunks())));
 }
 
+#[tokio::test]
+async fn outputs_that_cannot_be_read_are_a_gap_between_the_others() {
+    let (server, _dir) = server(&[]);
+    let queue = queue(&server, Clock::Own).await;
+    queue.submit(vec![job("echo")]).await.unwrap();
+    let lease = queue.lease(LeaseQuery::new("w", 1, Capability::usual(0))).await.unwrap().remove(0);
+    let store = async |index: u64| {
+        let event = JobMessage::Outputs { index, values: chunks()[..2].to_vec() };
+        let report = JobEventReport { job_id: lease.job_id, fence: lease.fence.clone(), event };
+        queue.append_relayed(&[report]).await.unwrap();
+    };
+    store(0).await;
+    let mut redis = raw(&server).await;
+    let mut find = ::redis::cmd("KEYS");
+    let keys: Vec<String> = find.arg(format!("*:o:{}", lease.job_id)).query_async(&mut redis).await.unwrap();
+    let mut add = ::redis::cmd("XADD");
+    let damaged = [("t", "1"), ("i", "2"), ("b", "9"), ("z", "no frame")];
+    add.arg(&keys[0]).arg("1-4").arg(&damaged[..]).query_async::<()>(&mut redis).await.unwrap();
+    store(4).await;
+    let kept = queue.read_outputs(lease.job_id, OutputsPosition::default(), 10).await.unwrap();
+    let kept: Vec<(u32, u64, usize)> = kept.iter().map(|kept| (kept.attempt, kept.index, kept.values.len())).collect();
+    assert_eq!(kept, [(1, 0, 2), (1, 4, 0), (1, 4, 2)]);
+}
+
 /// The script reads the outputs of such a job, and stores the events of a call in their order.
 #[tokio::test]
 async fn each_output_for_a_webhook_is_queued_although_outputs_are_compressed() {
