@@ -26,12 +26,16 @@ pub(crate) fn program(name: &str) -> PathBuf {
 }
 
 /// Runs `promtool`, which must succeed.
-pub(crate) fn promtool(args: &[&str], folder: &Path) -> String {
+pub(crate) fn promtool(args: &[&str], folder: &Path) {
+    run_promtool(args, folder).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Runs `promtool`. The error is what it printed.
+pub(crate) fn run_promtool(args: &[&str], folder: &Path) -> Result<(), String> {
     let done = Command::new(program("promtool")).args(args).current_dir(folder).stdin(Stdio::null()).output();
     let done = done.expect("promtool lies beside prometheus");
-    let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "promtool {args:?}\n{said}");
-    said
+    let printed = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    if done.status.success() { Ok(()) } else { Err(format!("promtool {args:?}\n{printed}")) }
 }
 
 impl Prometheus {
@@ -62,11 +66,9 @@ impl Prometheus {
         panic!("{}", fs::read_to_string(folder.join("prometheus.log")).unwrap());
     }
 
-    /// The series that a query finds, at a given time in unix seconds or now.
-    pub(crate) async fn series(&self, query: &str, at_s: Option<u64>) -> Vec<Value> {
-        let mut asked = vec![("query", query.to_owned())];
-        asked.extend(at_s.map(|at_s| ("time", at_s.to_string())));
-        let url = reqwest::Url::parse_with_params(&format!("{}/api/v1/query", self.url), &asked).unwrap();
+    /// The series that a query finds now.
+    async fn series(&self, query: &str) -> Vec<Value> {
+        let url = reqwest::Url::parse_with_params(&format!("{}/api/v1/query", self.url), &[("query", query)]).unwrap();
         let answer = self.http.get(url).send().await.unwrap();
         let answer: Value = answer.json().await.unwrap();
         assert_eq!(answer["status"], "success", "{query}: {answer}");
@@ -76,7 +78,7 @@ impl Prometheus {
     /// Whether a query finds something within the limit.
     pub(crate) async fn finds(&self, query: &str) -> bool {
         for _ in 0..TRIES {
-            if !self.series(query, None).await.is_empty() {
+            if !self.series(query).await.is_empty() {
                 return true;
             }
             // Scrapes cannot be awaited.
