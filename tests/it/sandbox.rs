@@ -171,6 +171,18 @@ async fn at_l1_files_and_debuggers_are_kept_away_without_namespaces() {
     assert_eq!(prison.got("connect", api).await, json!("PermissionError 1"));
 }
 
+/// A Unix socket's path has at most 107 bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn at_every_level_processes_of_a_handler_connect_to_sockets_in_its_temporary_folder() {
+    let at = |level| Some(Prison::new(&[("STOKE_SANDBOX", level)]));
+    for prison in [at("L0"), at("L1"), Prison::at_l2()].into_iter().flatten() {
+        let _ = prison.stack.stoke_ok(&["deploy", &api::handler("processes.py")]);
+        let job = prison.api.ended(&prison.api.submit("processes", json!({})).await).await;
+        let expected = json!({"fits": true, "is_home": true, "total": 6, "fork": 42, "spawn": 42, "forkserver": 42});
+        assert_eq!(job["result"], expected, "{job}");
+    }
+}
+
 /// CUDA does not start in a process that may not name its threads.
 #[tokio::test(flavor = "multi_thread")]
 async fn at_l1_only_a_handler_with_a_gpu_names_its_threads_in_proc() {

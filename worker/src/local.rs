@@ -133,6 +133,7 @@ pub async fn run(job: LocalJob, messages: mpsc::UnboundedSender<JobMessage>) -> 
         sandbox: Arc::new(Sandbox::none()),
         access: FsAccess::all(job.package),
         home: job.scratch.clone(),
+        temp: job.scratch.clone(),
         scratch: job.scratch.clone(),
         scratch_bytes: u64::MAX,
         // There is one job, which waits for no others.

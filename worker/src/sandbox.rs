@@ -48,6 +48,8 @@ pub(crate) struct FsAccess {
     pub(crate) reads: Vec<PathBuf>,
     /// Writable folders: its home, the scratch space of its jobs, and their inputs.
     pub(crate) writes: Vec<PathBuf>,
+    /// Links in `/tmp`, and their targets.
+    pub(crate) links: Vec<(PathBuf, PathBuf)>,
     /// Its working directory.
     pub(crate) folder: PathBuf,
     /// Whether it can access the worker's network.
@@ -100,8 +102,8 @@ pub(crate) struct Sandbox {
 impl FsAccess {
     /// Full access, for a handler that is not sandboxed.
     pub(crate) fn all(folder: PathBuf) -> Self {
-        let (reads, writes, devices) = (Vec::new(), Vec::new(), Vec::new());
-        Self { reads, writes, folder, network: true, devices, uid: None }
+        let (reads, writes, links, devices) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { reads, writes, links, folder, network: true, devices, uid: None }
     }
 }
 

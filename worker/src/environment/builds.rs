@@ -220,7 +220,7 @@ impl Room {
     /// within one mount.
     fn access(&self, partial: &Partial, reads: Vec<PathBuf>, network: bool) -> FsAccess {
         let (writes, folder) = (vec![self.folder.clone()], partial.path().to_owned());
-        FsAccess { reads, writes, folder, network, devices: Vec::new(), uid: self.uid }
+        FsAccess { reads, writes, links: Vec::new(), folder, network, devices: Vec::new(), uid: self.uid }
     }
 }
 

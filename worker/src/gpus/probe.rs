@@ -20,10 +20,11 @@ const FAULT: i32 = 3;
 /// no package of a tenant runs.
 pub(super) async fn fault(python: &Path, gpus: &[u32]) -> Option<String> {
     let indices: Vec<String> = gpus.iter().map(u32::to_string).collect();
+    let temp = std::env::temp_dir();
     let started = Command::new(python)
         .args(["-I", "-m", "stokehold.runner", "probe"])
         .env_clear()
-        .envs(environment(python, &std::env::temp_dir(), &indices, &BTreeMap::new()))
+        .envs(environment(python, (&temp, &temp), &indices, &BTreeMap::new()))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -198,13 +198,14 @@ impl Pool {
         let access = FsAccess {
             reads,
             writes: vec![home.path().to_owned()],
+            links: Vec::new(),
             // Not its home: at L2, the program that starts it cannot enter a folder of the handler's user.
             folder: scanner.folder.clone(),
             network: false,
             devices: Vec::new(),
             uid: endpoint.folder.uid,
         };
-        let variables = || process_variables(&scanner.python, home.path(), &[], &BTreeMap::new());
+        let variables = || process_variables(&scanner.python, (home.path(), home.path()), &[], &BTreeMap::new());
         let python = || self.sandbox.command(&scanner.python, &access, variables());
         scan::scan(&python, &set.folder, &pickles).await.map_err(job_error)
     }

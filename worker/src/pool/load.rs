@@ -76,8 +76,9 @@ impl Pool {
             python: environment.python.clone(),
             ours: environment.ours.clone(),
             sandbox: Arc::clone(&self.sandbox),
-            access: self.access(endpoint, fetched, gpus),
+            access: self.access(endpoint, fetched, home, gpus),
             home: home.path().to_owned(),
+            temp: home.link().unwrap_or(home.path()).to_owned(),
             scratch: endpoint.folder.work(),
             scratch_bytes: self.scratch_bytes,
             spec: spec.clone(),
@@ -91,7 +92,7 @@ impl Pool {
     }
 
     /// What a runner of the endpoint can access.
-    fn access(&self, endpoint: &Endpoint, fetched: &Fetched, gpus: &[u32]) -> FsAccess {
+    fn access(&self, endpoint: &Endpoint, fetched: &Fetched, home: &Home, gpus: &[u32]) -> FsAccess {
         let (spec, Fetched { environment, package, weights, .. }) = (&endpoint.spec.version.spec, fetched);
         // Without a separate network namespace, loopback is the machine's: a server there has either full network
         // access or none.
@@ -104,6 +105,7 @@ impl Pool {
                 .chain(weight_files)
                 .collect(),
             writes: vec![endpoint.folder.work(), endpoint.folder.inputs()],
+            links: home.link().map(|link| (link.to_owned(), home.path().to_owned())).into_iter().collect(),
             folder: package.folder.clone(),
             network: spec.network || is_served,
             devices: self.gpus.devices(gpus),

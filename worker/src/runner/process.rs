@@ -65,8 +65,10 @@ pub(crate) struct Launch {
     /// The sandbox and the access that it allows, including the working directory: the unpacked package.
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) access: FsAccess,
-    /// HOME and TMPDIR: a directory for this runner only.
+    /// HOME: a directory for this runner only.
     pub(crate) home: PathBuf,
+    /// TMPDIR: the same directory, by a shorter path.
+    pub(crate) temp: PathBuf,
     /// Scratch space of the process and its runs, and its limit in bytes.
     pub(crate) scratch: PathBuf,
     pub(crate) scratch_bytes: u64,
@@ -122,7 +124,8 @@ impl Process {
     pub(super) fn spawn(launch: &Launch) -> std::io::Result<(Self, OwnedWriteHalf, Streams)> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let mut variables = environment(&launch.python, &launch.home, &launch.visible, &launch.spec.env);
+        let mut variables =
+            environment(&launch.python, (&launch.home, &launch.temp), &launch.visible, &launch.spec.env);
         variables.insert(WIRE.to_owned(), WIRE_FD.to_string());
         if let Some(vram) = launch.vram {
             // Only the endpoint's variables may contain placeholders, not the worker's.
@@ -179,21 +182,20 @@ pub(super) fn oom_kills() -> u64 {
 }
 
 /// The environment of a process: variables of this worker, overridden by its `own` variables, overridden by its folders
-/// and GPUs.
+/// (HOME and TMPDIR) and GPUs.
 pub(crate) fn environment(
     python: &Path,
-    home: &Path,
+    (home, temp): (&Path, &Path),
     gpus: &[String],
     own: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
     let mut variables: BTreeMap<String, String> =
         PASSED_ON.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
     let bin = python.parent().map(|bin| bin.to_string_lossy().into_owned()).unwrap_or_default();
-    let home = home.to_string_lossy().into_owned();
     let set = [
         ("PATH", format!("{bin}:/usr/local/bin:/usr/bin:/bin")),
-        ("HOME", home.clone()),
-        ("TMPDIR", home),
+        ("HOME", home.to_string_lossy().into_owned()),
+        ("TMPDIR", temp.to_string_lossy().into_owned()),
         ("PYTHONUNBUFFERED", "1".to_owned()),
         ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
         // NVML orders GPUs by bus id; CUDA's default puts the fastest first.
@@ -228,7 +230,8 @@ mod tests {
 
     #[test]
     fn a_handler_sees_no_secret_of_the_workers() {
-        let seen = environment(Path::new("/venv/bin/python"), Path::new("/home"), &[], &BTreeMap::new());
+        let folders = (Path::new("/home"), Path::new("/tmp"));
+        let seen = environment(Path::new("/venv/bin/python"), folders, &[], &BTreeMap::new());
         for name in crate::config::SECRETS {
             assert!(!PASSED_ON.contains(&name) && !seen.contains_key(name), "{name}");
         }

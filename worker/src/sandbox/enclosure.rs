@@ -118,6 +118,7 @@ pub(super) async fn prove(enclosure: &dyn Enclosure, uid: Option<u32>, folders: 
         reads: Vec::new(),
         folder: writes[0].clone(),
         writes: writes.clone(),
+        links: Vec::new(),
         network: false,
         devices: Vec::new(),
         uid,

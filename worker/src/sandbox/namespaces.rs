@@ -70,6 +70,9 @@ fn arguments(access: &FsAccess, stoke: &Path) -> std::io::Result<Vec<OsString>> 
     for folder in ["/tmp", "/dev/shm"] {
         arguments.flags(&["--perms", "1777", "--size", &TMP_BYTES.to_string(), "--tmpfs", folder]);
     }
+    for (link, target) in &access.links {
+        arguments.pair("--symlink", target.as_os_str(), link.as_os_str());
+    }
     for device in &access.devices {
         arguments.bind("--dev-bind-try", device);
     }
