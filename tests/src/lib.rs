@@ -10,5 +10,6 @@ pub mod redis_sentinel;
 pub mod redis_server;
 pub mod small_disk;
 pub mod stack;
+pub mod temp_links;
 pub mod tie;
 mod topology;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::temp_links::TempLinks;
 use crate::{process, topology};
 
 /// Options of the start.
@@ -30,6 +31,7 @@ pub struct Stack {
     pub url: String,
     /// A token with every scope.
     pub token: String,
+    _links: TempLinks,
 }
 
 /// Timeout of [`Stack::line`].
@@ -149,7 +151,8 @@ impl Stack {
         let credentials: Value = serde_json::from_str(&credentials).expect("they are JSON");
         let text =
             |name: &str| credentials[name].as_str().unwrap_or_else(|| panic!("credentials hold {name}")).to_owned();
-        Self { child, data: data.to_owned(), log, url: text("url"), token: text("token") }
+        let _links = TempLinks(data.to_owned());
+        Self { child, data: data.to_owned(), log, url: text("url"), token: text("token"), _links }
     }
 
     /// The command `stoke` with these arguments against this stack, not yet started.

@@ -10,6 +10,7 @@ use stokehold_protocol::endpoint::EndpointSpec;
 use stokehold_protocol::gateway::{FinishOutcome, FinishReport, LeaseRef};
 use stokehold_protocol::job::{ErrorCode, JobError};
 use stokehold_supervise::Supervisor;
+use stokehold_tests::temp_links::TempLinks;
 use stokehold_worker::{Config, RawConfig, run_supervised};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -25,6 +26,7 @@ pub(crate) struct Stage {
     pub(crate) dir: TempDir,
     shutdown: CancellationToken,
     worker: JoinHandle<anyhow::Result<()>>,
+    _links: TempLinks,
 }
 
 type Before = Box<dyn FnOnce(&mut Seen) + Send>;
@@ -59,10 +61,11 @@ impl Stage {
         gateway.deploy("together", pack(include_str!("handlers/together.py")), together);
         gateway.deploy("broken", pack(include_str!("handlers/broken.py")), spec("Broken"));
         let dir = tempfile::tempdir().unwrap();
-        let config = config(&gateway, setup.data_dir.as_deref().unwrap_or(dir.path()), &setup.variables);
+        let data_dir = setup.data_dir.as_deref().unwrap_or(dir.path());
+        let (config, _links) = (config(&gateway, data_dir, &setup.variables), TempLinks(data_dir.to_owned()));
         let shutdown = CancellationToken::new();
         let worker = tokio::spawn(run_supervised(config, setup.supervisor, shutdown.clone()));
-        Self { gateway, dir, shutdown, worker }
+        Self { gateway, dir, shutdown, worker, _links }
     }
 
     /// Submits a job of the handler in `plain.py`.
