@@ -1,10 +1,12 @@
 //! The scratch space of this worker: a separate folder that is deleted when the worker exits, or by the next worker if
 //! it crashed.
 
+mod home;
+
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use nix::NixPath;
@@ -14,14 +16,11 @@ use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{Gid, Uid, fchown};
 use tempfile::TempDir;
 
+pub(crate) use home::Home;
+use home::remove_dead_links;
+
 /// Locked by the worker that owns the folder; the kernel releases the lock when the worker exits.
 const LOCK: &str = ".lock";
-
-/// Folder of the links to homes, which are the values of TMPDIR. The path of a Unix socket has at most 107 bytes, and
-/// programs create sockets in TMPDIR: Python's `multiprocessing` appends 32 bytes to it, vLLM 37.
-const LINKS: &str = "/tmp";
-
-const LINK_PREFIX: &str = "stoke-";
 
 /// A worker's folder below `<data>/scratch`.
 pub(crate) struct Scratch {
@@ -105,8 +104,7 @@ impl EndpointFolder {
         give(&open_folder(&self.staging, name.as_str())?, self.uid)?;
         renameat(&self.staging, name.as_str(), &self.work, name.as_str())?;
         let path = self.work().join(name);
-        let link = link_to(&path, self.uid);
-        Ok(Home { path, link })
+        Ok(Home::new(path, self.uid))
     }
 }
 
@@ -155,61 +153,6 @@ impl Drop for Staged<'_> {
     fn drop(&mut self) {
         if !self.is_placed {
             drop(RunFolder { path: self.endpoint.folder.path().join("staging").join(&self.name) });
-        }
-    }
-}
-
-/// A runner's home. Deleted on drop.
-pub(crate) struct Home {
-    path: PathBuf,
-    link: Option<PathBuf>,
-}
-
-impl Home {
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// A short path to the home: a link in [`LINKS`], or `None` if there is none that the runner's user can follow.
-    pub(crate) fn link(&self) -> Option<&Path> {
-        self.link.as_deref()
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        if let Some(link) = &self.link {
-            let _ = fs::remove_file(link);
-        }
-        // This follows no links.
-        let _ = fs::remove_dir_all(&self.path);
-    }
-}
-
-fn link_to(home: &Path, uid: Option<u32>) -> Option<PathBuf> {
-    let (owner, own) = (fs::metadata(LINKS).ok()?.uid(), Uid::effective().as_raw());
-    // In a folder that all users write to, the kernel lets a process follow its own links and those of the folder's
-    // owner (`fs.protected_symlinks`).
-    if uid.is_some_and(|uid| uid != own) && owner != own {
-        return None;
-    }
-    let link = Path::new(LINKS).join(format!("{LINK_PREFIX}{}", unguessed()));
-    match symlink(home, &link) {
-        Ok(()) => Some(link),
-        Err(error) => {
-            tracing::warn!(%error, "cannot create a link in {LINKS}; programs that create Unix sockets in TMPDIR may fail");
-            None
-        }
-    }
-}
-
-/// Removes the links that crashed workers left, whose scratch space was below `all`.
-fn remove_dead_links(all: &Path) {
-    let entries = fs::read_dir(LINKS).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(LINK_PREFIX)) {
-        let path = entry.path();
-        if fs::read_link(&path).is_ok_and(|target| target.starts_with(all) && !target.exists()) {
-            let _ = fs::remove_file(path);
         }
     }
 }
@@ -314,8 +257,6 @@ fn lock_file(folder: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::mem::ManuallyDrop;
-
     use super::*;
 
     #[tokio::test]
@@ -330,29 +271,6 @@ mod tests {
         while path.exists() {
             tokio::task::yield_now().await;
         }
-    }
-
-    #[test]
-    fn a_home_has_a_short_path_which_goes_with_it_or_with_the_next_worker() {
-        let data = tempfile::tempdir().unwrap();
-        let scratch = Scratch::open(data.path()).unwrap();
-        let endpoint = EndpointFolder::new(&scratch.path(), None).unwrap();
-        let home = endpoint.home().unwrap();
-        let link = home.link().unwrap().to_owned();
-        assert_eq!(fs::read_link(&link).unwrap(), home.path());
-        assert!(link.as_os_str().len() + 37 <= 107);
-        drop(home);
-        assert!(!link.is_symlink());
-
-        let home = ManuallyDrop::new(endpoint.home().unwrap());
-        let link = home.link().unwrap();
-        let other = ManuallyDrop::new(EndpointFolder::new(data.path(), None).unwrap().home().unwrap());
-        drop((endpoint, scratch));
-        let _next = Scratch::open(data.path()).unwrap();
-        assert!(!link.is_symlink());
-        let other = other.link().unwrap();
-        assert!(other.is_symlink(), "it may be another worker's");
-        fs::remove_file(other).unwrap();
     }
 
     fn entries(folder: &Path) -> Vec<PathBuf> {
