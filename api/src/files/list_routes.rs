@@ -145,8 +145,8 @@ mod tests {
     #[test]
     fn a_page_of_objects_is_files_and_the_id_to_continue_after() {
         let (a, b, c) = (id('a'), id('b'), id('c'));
-        let (a_card, b_card) = (format!("{a}.json"), format!("{b}.json"));
-        let (files, next) = files_of(page(&[&a, &a_card, &b, &b_card], false), FIRST, 2);
+        let (a_metadata, b_metadata) = (format!("{a}.json"), format!("{b}.json"));
+        let (files, next) = files_of(page(&[&a, &a_metadata, &b, &b_metadata], false), FIRST, 2);
         assert_eq!((ids(&files), next), (vec![a.as_str(), b.as_str()], None));
 
         // More objects than the limit has files.
@@ -157,10 +157,10 @@ mod tests {
         assert_eq!((ids(&files), next), (vec![a.as_str(), b.as_str()], Some(b.clone())));
 
         // The page ends between a file and its metadata.
-        let (files, next) = files_of(page(&[&a, &a_card, &b], true), FIRST, 2);
+        let (files, next) = files_of(page(&[&a, &a_metadata, &b], true), FIRST, 2);
         assert_eq!((ids(&files), next), (vec![a.as_str(), b.as_str()], Some(b.clone())));
         // Files whose bytes were not uploaded fill the page.
-        let (files, next) = files_of(page(&[&a_card, &b_card], true), FIRST, 1);
+        let (files, next) = files_of(page(&[&a_metadata, &b_metadata], true), FIRST, 1);
         assert_eq!((ids(&files), next), (vec![], Some(b)));
         assert_eq!(files_of(page(&["stray", "file_"], false), FIRST, 1).1, None);
     }

@@ -67,7 +67,7 @@ impl Offered {
         let gib = sold_gib(mib_of_gib(self.vram_gib));
         let has_gpus = class_gib == 0 || gib >= class_gib && self.cards >= demands.gpus;
         let is_met = demands.is_met_by_kind(&self.kind, || self.traits.compute_capability);
-        let met_cards = if has_gpus && demands.asks_of_gpus() && is_met { self.cards as usize } else { 0 };
+        let met_gpus = if has_gpus && demands.asks_of_gpus() && is_met { self.cards as usize } else { 0 };
         let offer = Offer {
             gpus: &[],
             cuda: self.traits.cuda,
@@ -75,7 +75,7 @@ impl Offered {
             trust: self.traits.trust,
             sandbox: self.traits.sandbox,
         };
-        if !has_gpus || demands.unmet(&offer, met_cards).is_some() {
+        if !has_gpus || demands.unmet(&offer, met_gpus).is_some() {
             return 0;
         }
         slots_on(all, (0..self.cards).map(|_| gib), class_gib, demands.gpus)

@@ -133,8 +133,8 @@ impl Needs {
             trust: traits.trust,
             sandbox: traits.sandbox,
         };
-        let met_cards = if has_gpus && self.demands.asks_of_gpus() && is_met() { cards as usize } else { 0 };
-        has_gpus && self.demands.unmet(&offer, met_cards).is_none()
+        let met_gpus = if has_gpus && self.demands.asks_of_gpus() && is_met() { cards as usize } else { 0 };
+        has_gpus && self.demands.unmet(&offer, met_gpus).is_none()
     }
 
     /// Jobs with these requirements that a machine with this number of GPUs runs at once, each on its own GPUs.

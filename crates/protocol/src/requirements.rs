@@ -189,10 +189,10 @@ impl Requirements {
         })
     }
 
-    /// The first requirement that an offer does not meet. `met_cards` is the number of its GPUs that match
+    /// The first requirement that an offer does not meet. `met_gpus` is the number of its GPUs that match
     /// ([`Requirements::is_met_by_kind`]).
     #[must_use]
-    pub fn unmet(&self, offer: &Offer<'_>, met_cards: usize) -> Option<Unmet> {
+    pub fn unmet(&self, offer: &Offer<'_>, met_gpus: usize) -> Option<Unmet> {
         if offer.trust < self.min_trust {
             return Some(Unmet::Trust);
         }
@@ -207,7 +207,7 @@ impl Requirements {
         {
             return Some(Unmet::Cuda(wanted));
         }
-        (self.asks_of_gpus() && met_cards < self.gpus as usize).then_some(Unmet::Cards)
+        (self.asks_of_gpus() && met_gpus < self.gpus as usize).then_some(Unmet::Cards)
     }
 
     /// Whether a GPU meets the requirements on GPUs.

@@ -171,7 +171,7 @@ impl VramNeed {
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
-    reason = "a part of a card"
+    reason = "a part of a GPU"
 )]
 fn share_mib(fraction: f64, total_mib: u64) -> u64 {
     (fraction.clamp(0.0, 1.0) * total_mib as f64).floor() as u64

@@ -21,7 +21,7 @@ impl Market {
             &json!({
                 "id": 42, "username": "fake", "email": "fake@example.com", "fullname": "Fake", "credit": credit,
                 "balance": 0.0, "total_spend": -self.balance.spent().usd(), "balance_threshold": 0.0,
-                "balance_threshold_enabled": false, "has_billing": self.settings.has_gpu, "has_payout": false,
+                "balance_threshold_enabled": false, "has_billing": self.settings.has_payment_card, "has_payout": false,
                 "host_agreement_accepted": false, "host_only": false, "ssh_key": "", "api_key_id": 1,
                 "email_verified": true, "tfa_enabled": false, "billing_creditonly": 0, "can_pay": true, "rights": {},
             }),

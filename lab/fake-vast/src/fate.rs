@@ -107,7 +107,7 @@ impl Market {
     /// Stops an instance and frees its GPUs.
     pub(crate) fn halt(&mut self, id: u64, status: Status) {
         let Some(instance) = self.instances.get(&id) else { return };
-        let (machine, block, had_cards) = (instance.machine, instance.block, instance.has_gpus);
+        let (machine, block, had_gpus) = (instance.machine, instance.block, instance.has_gpus);
         self.turn(id);
         self.change(id, |one| {
             one.wants_running = false;
@@ -117,7 +117,7 @@ impl Market {
         });
         self.set_status(id, status);
         self.give_gpus_back(id);
-        if had_cards && self.settings.stopped_cards_taken > 0.0 && self.life.chance(self.settings.stopped_cards_taken) {
+        if had_gpus && self.settings.stopped_cards_taken > 0.0 && self.life.chance(self.settings.stopped_cards_taken) {
             let for_ms = ms(self.life.wait(self.settings.taken_s));
             self.give_away(machine, block, for_ms);
         }
@@ -185,7 +185,7 @@ impl Market {
         self.is_broke = true;
         let ids: Vec<u64> = self.instances.keys().copied().collect();
         for id in ids {
-            if self.settings.has_gpu {
+            if self.settings.has_payment_card {
                 if self.instances.get(&id).is_some_and(|one| !one.status.is_halted()) {
                     self.halt(id, Status::Stopped);
                 }

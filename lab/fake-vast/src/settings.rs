@@ -21,7 +21,7 @@ pub struct Settings {
     /// Initial credit, dollars.
     pub credit_usd: f64,
     /// Whether the account has a payment card. Without one, instances are deleted when the credit is exhausted.
-    pub has_gpu: bool,
+    pub has_payment_card: bool,
     /// Maximum number of offers in a response, whatever the request asks for.
     pub search_cap: usize,
     /// Whether searches get the default filters: verified, rentable and not rented.
@@ -67,7 +67,7 @@ impl Default for Settings {
             listings: Vec::new(),
             keys: vec![Key::all(KEY)],
             credit_usd: 100.0,
-            has_gpu: true,
+            has_payment_card: true,
             search_cap: 64,
             applies_default_filters: true,
             limits_calls: true,

@@ -188,10 +188,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
     fn the_invoice_is_what_the_history_says_to_the_unit(
-        seed in any::<u64>(), deeds in deeds(), credit in 0.5..200.0, tail_s in prop_oneof![Just(0.0), Just(300.0)], has_gpu in any::<bool>(),
+        seed in any::<u64>(), deeds in deeds(), credit in 0.5..200.0, tail_s in prop_oneof![Just(0.0), Just(300.0)], has_payment_card in any::<bool>(),
     ) {
         let settings = Settings {
-            machines: 12, credit_usd: credit, bills_after_destroy_s: tail_s, has_gpu, keeps_history: true, limits_calls: false,
+            machines: 12, credit_usd: credit, bills_after_destroy_s: tail_s, has_payment_card, keeps_history: true, limits_calls: false,
             rivals_per_hour: 2.0, ..Settings::default()
         };
         let mut market = Market::new(seed, settings);
