@@ -25,7 +25,6 @@ mod seal;
 mod store;
 mod wheel;
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +43,7 @@ pub use self::in_use::Environment;
 use self::in_use::InUse;
 use self::interpreter::{Interpreter, Interpreters};
 pub(crate) use self::keyed_mutex::KeyedMutex;
+use self::lock::LockedFile;
 pub use self::phase::Phase;
 use self::store::Store;
 pub use self::wheel::RunnerWheel;
@@ -249,7 +249,7 @@ impl Environments {
 
     /// Publishes the environment, then evicts others if necessary. Runs to its end with the lock held even if the
     /// caller is cancelled.
-    async fn publish(&self, built: Built, hash: String, lock: File) -> Result<(), Error> {
+    async fn publish(&self, built: Built, hash: String, lock: LockedFile) -> Result<(), Error> {
         let this = self.clone();
         let published = spawn_blocking(move || {
             let inner = &*this.0;

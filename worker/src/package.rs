@@ -24,7 +24,8 @@ use tokio::task::spawn_blocking;
 use self::store::{InUse, Name, Store};
 use self::unpack::{Limits, unpack};
 use crate::backoff::{Backoff, Policy};
-use crate::environment::{self, KeyedMutex, lock};
+use crate::environment::lock::{self, LockedFile};
+use crate::environment::{self, KeyedMutex};
 use crate::weights::Size;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -186,7 +187,7 @@ impl Packages {
         sha256: &str,
         size_bytes: u64,
         url: &str,
-        exclusive: Arc<File>,
+        exclusive: Arc<LockedFile>,
     ) -> Result<(), Error> {
         let making = self.store.make(name, exclusive)?;
         self.fetch(sha256, size_bytes, url, &making.archive()).await?;

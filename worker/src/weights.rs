@@ -17,7 +17,6 @@ mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +32,8 @@ use self::progress::Meter;
 pub(crate) use self::progress::{Progress, Size};
 pub(crate) use self::rights::{Owner, Right};
 use self::store::{BlobState, Store, VerifiedBlob};
-use crate::environment::{self, lock};
+use crate::environment;
+use crate::environment::lock::{self, LockedFile};
 
 /// Maximum number of files. A large model has a few dozen files, a repository with all variants a few hundred.
 const FILES_MAX: usize = 1_000;
@@ -106,7 +106,7 @@ pub(crate) struct WeightSet {
 enum Claim {
     Ready(VerifiedBlob),
     /// Missing, and locked exclusively by us for the download.
-    Missing(Arc<File>),
+    Missing(Arc<LockedFile>),
 }
 
 impl Weights {
@@ -172,7 +172,7 @@ impl Weights {
     /// Downloads files; `None` if one of them was evicted immediately. `total_bytes`: size of all files of the endpoint.
     async fn fetch(
         &self,
-        missing: Vec<(WeightFile, Arc<File>)>,
+        missing: Vec<(WeightFile, Arc<LockedFile>)>,
         total_bytes: u64,
         progress: &(dyn Fn(Progress) + Send + Sync),
     ) -> Result<Option<Vec<VerifiedBlob>>, Error> {
@@ -261,7 +261,7 @@ impl Inner {
         }
     }
 
-    async fn verified(&self, file: &WeightFile, lock: Arc<File>) -> Result<BlobState, Error> {
+    async fn verified(&self, file: &WeightFile, lock: Arc<LockedFile>) -> Result<BlobState, Error> {
         let (store, file) = (Arc::clone(&self.store), file.clone());
         let path = file.path.clone();
         let verified = spawn_blocking(move || store.verified(&file, &lock)).await;
@@ -269,14 +269,17 @@ impl Inner {
         verified.map_err(Error::io(format!("verify {path}")))
     }
 
-    async fn adopt(&self, file: &WeightFile, lock: &Arc<File>) -> Result<bool, Error> {
+    async fn adopt(&self, file: &WeightFile, lock: &Arc<LockedFile>) -> Result<bool, Error> {
         let (store, file, lock) = (Arc::clone(&self.store), file.clone(), Arc::clone(lock));
         let path = file.path.clone();
         let adopted = spawn_blocking(move || store.adopt(&file, &lock)).await;
         adopted.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::io(format!("share {path}")))
     }
 
-    async fn reserve(&self, missing: Vec<(WeightFile, Arc<File>)>) -> Result<Vec<(WeightFile, Arc<Partial>)>, Error> {
+    async fn reserve(
+        &self,
+        missing: Vec<(WeightFile, Arc<LockedFile>)>,
+    ) -> Result<Vec<(WeightFile, Arc<Partial>)>, Error> {
         let room = lock::exclusive(&self.store.room_lock(), ROOM_LIMIT).await?;
         let store = Arc::clone(&self.store);
         let reserved = spawn_blocking(move || {

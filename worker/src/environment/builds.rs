@@ -7,7 +7,7 @@
 //! builds/<room>.lock                       locked by builds: exclusively if they run code of a tenant, else shared
 //! ```
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
@@ -20,9 +20,10 @@ use sha2::{Digest, Sha256};
 use stokehold_protocol::requirements_lock::Indexes;
 use tokio::process::Command;
 
+use super::Error;
 use super::interpreter::Interpreter;
+use super::lock::{self, LockedFile};
 use super::store::{Partial, measure};
-use super::{Error, lock};
 use crate::sandbox::{FsAccess, Level, Sandbox};
 use crate::uv::{Uv, confined_variables};
 
@@ -154,7 +155,7 @@ pub(super) struct Room {
     /// User of the builds, if it is not the worker's.
     uid: Option<u32>,
     is_alone: bool,
-    _turn: File,
+    _turn: LockedFile,
 }
 
 impl Room {

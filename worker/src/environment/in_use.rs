@@ -1,11 +1,12 @@
 //! Complete environments, and the shared locks that keep them.
 
-use std::fs::{File, FileTimes};
+use std::fs::FileTimes;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{BUILD_LIMIT, Error, Inner, Phase, Wanted, lock};
+use super::lock::{self, LockedFile};
+use super::{BUILD_LIMIT, Error, Inner, Phase, Wanted};
 
 /// A complete environment. It is not deleted while this value, or a clone of it, exists.
 #[derive(Debug, Clone)]
@@ -26,7 +27,7 @@ pub struct Environment {
 
 /// The shared lock. The modification time of its file is the environment's last use.
 #[derive(Debug)]
-pub(super) struct InUse(pub(super) File);
+pub(super) struct InUse(pub(super) LockedFile);
 
 impl InUse {
     pub(super) fn touch(&self) {

@@ -291,8 +291,7 @@ mod tests {
         let (_folder, store) = store();
         seed(&store, "old", 100, 1);
         seed(&store, "new", 100, 2);
-        let in_use = File::open(store.lock_file("old")).unwrap();
-        in_use.lock_shared().unwrap();
+        let in_use = lock::try_shared(&store.lock_file("old")).unwrap().unwrap();
         assert_eq!(store.evict(0).unwrap(), 1);
         assert_eq!(left(&store), ["old"]);
         drop(in_use);

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::Error;
-use crate::environment::lock;
+use crate::environment::lock::{self, LockedFile};
 
 /// Packages unused for this long are deleted when a worker starts. Much longer than a runner stays loaded without a
 /// job.
@@ -64,7 +64,7 @@ impl Name {
 
 /// The shared lock of a package in use.
 #[derive(Debug)]
-pub(super) struct InUse(File);
+pub(super) struct InUse(LockedFile);
 
 impl InUse {
     fn touch(&self) {
@@ -85,7 +85,7 @@ pub(super) struct Making {
     scratch: TempDir,
     place: PathBuf,
     lock_file: PathBuf,
-    exclusive: Arc<File>,
+    exclusive: Arc<LockedFile>,
 }
 
 impl Making {
@@ -150,7 +150,7 @@ impl Store {
     }
 
     /// Marks the package as in use by its shared lock, if it exists.
-    pub(super) fn in_use(&self, name: &Name, shared: File) -> Option<InUse> {
+    pub(super) fn in_use(&self, name: &Name, shared: LockedFile) -> Option<InUse> {
         self.place(name).is_dir().then(|| {
             let in_use = InUse(shared);
             in_use.touch();
@@ -159,7 +159,7 @@ impl Store {
     }
 
     /// A folder to create a package in.
-    pub(super) fn make(&self, name: &Name, exclusive: Arc<File>) -> io::Result<Making> {
+    pub(super) fn make(&self, name: &Name, exclusive: Arc<LockedFile>) -> io::Result<Making> {
         let (place, lock_file) = (self.place(name), self.lock_file(name));
         let scratch = tempfile::Builder::new().prefix(&format!("{PARTIAL}{}-", name.as_str())).tempdir_in(&self.folder);
         Ok(Making { name: name.clone(), scratch: scratch?, place, lock_file, exclusive })
@@ -168,7 +168,7 @@ impl Store {
     /// Evicts others for a package and publishes it atomically. The room lock is held. Blocks on the disk.
     pub(super) fn publish(&self, making: Making, bytes: u64) -> Result<(), Error> {
         self.make_room(bytes, Some(making.name.tenant()))?;
-        let mut lock = &*making.exclusive;
+        let mut lock: &File = &making.exclusive;
         lock.set_len(0)?;
         lock.rewind()?;
         lock.write_all(bytes.to_string().as_bytes())?;
@@ -193,7 +193,8 @@ impl Store {
         for of_tenant in [true, false] {
             for package in packages.iter().filter(|package| !of_tenant || is_own(package)) {
                 let fits = if of_tenant { own + need <= share } else { total + need <= self.cap_bytes };
-                let is_leaving = leaving.iter().any(|(leaving, _): &(&Package, File)| leaving.name == package.name);
+                let is_leaving =
+                    leaving.iter().any(|(leaving, _): &(&Package, LockedFile)| leaving.name == package.name);
                 if fits || is_leaving {
                     continue;
                 }

@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use tokio::task::spawn_blocking;
 
 use super::ranges::Ranges;
+use crate::environment::lock::LockedFile;
 
 const HASH_BYTES: usize = 1 << 20;
 
@@ -62,7 +63,7 @@ pub(super) struct Partial {
     is_hashing: AtomicBool,
     is_published: AtomicBool,
     // Must be dropped last.
-    lock: Arc<File>,
+    lock: Arc<LockedFile>,
 }
 
 struct Written {
@@ -132,7 +133,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 
 impl Partial {
     /// Opens or creates a download. The file gets its full size immediately to reserve the space. Blocks on the disk.
-    pub(super) fn open(paths: Paths, size_bytes: u64, lock: Arc<File>) -> io::Result<Self> {
+    pub(super) fn open(paths: Paths, size_bytes: u64, lock: Arc<LockedFile>) -> io::Result<Self> {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(&paths.partial)?;
         let known = match fs::read_to_string(&paths.journal) {
             Ok(text) if file.metadata()?.len() == size_bytes => Journal::parse(&text, size_bytes),
@@ -295,7 +296,7 @@ impl Partial {
         self.paths.blob.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     }
 
-    pub(super) fn lock(&self) -> &Arc<File> {
+    pub(super) fn lock(&self) -> &Arc<LockedFile> {
         &self.lock
     }
 }
@@ -325,7 +326,7 @@ mod tests {
 
     fn open(folder: &std::path::Path, size_bytes: u64) -> Arc<Partial> {
         let paths = paths(folder);
-        let lock = Arc::new(File::create(&paths.lock).unwrap());
+        let lock = Arc::new(crate::environment::lock::try_shared(&paths.lock).unwrap().unwrap());
         Arc::new(Partial::open(paths, size_bytes, lock).unwrap())
     }
 

@@ -20,7 +20,7 @@ mod sets;
 mod share;
 mod sweep;
 
-use std::fs::{self, File, FileTimes};
+use std::fs::{self, FileTimes};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -33,6 +33,7 @@ use super::WeightFile;
 use super::error::{Error, at};
 use super::partial::{Partial, Paths};
 use super::rights::Note;
+use crate::environment::lock::LockedFile;
 
 const PARTIAL: &str = ".partial-";
 const JOURNAL: &str = ".journal-";
@@ -47,7 +48,7 @@ pub(super) struct Store {
 
 /// A verified blob. It is not deleted while this value exists.
 #[derive(Debug)]
-pub(super) struct VerifiedBlob(Arc<File>);
+pub(super) struct VerifiedBlob(Arc<LockedFile>);
 
 /// The state of a blob.
 pub(super) enum BlobState {

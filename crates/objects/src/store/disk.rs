@@ -41,7 +41,14 @@ pub(super) struct Disk {
     pub(super) index: Index,
     /// Locks that are taken while a key changes, by the first byte of its hash.
     shards: [Mutex<()>; SHARDS],
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // A child process that is being started has a copy of the file, so closing it does not release the lock at once.
+        let _ = self.lock.unlock();
+    }
 }
 
 impl Disk {
@@ -61,12 +68,8 @@ impl Disk {
         made(root.join("uploads"))?;
         let buckets = made(root.join("buckets"))?;
         sync_dir(root).map_err(Error::folder("sync", root))?;
-        let disk = Self {
-            root: root.to_owned(),
-            index: Index::default(),
-            shards: [const { Mutex::new(()) }; SHARDS],
-            _lock: lock,
-        };
+        let disk =
+            Self { root: root.to_owned(), index: Index::default(), shards: [const { Mutex::new(()) }; SHARDS], lock };
         disk.load(&buckets).map_err(Error::folder("read the objects in", buckets))?;
         Ok(disk)
     }

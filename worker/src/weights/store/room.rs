@@ -1,6 +1,6 @@
 //! Reserves disk space for downloads, and evicts weights to make room.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use nix::sys::statvfs::statvfs;
 use super::Store;
 use super::entries::{Group, groups};
 use super::notes::note;
-use crate::environment::lock;
+use crate::environment::lock::{self, LockedFile};
 use crate::weights::WeightFile;
 use crate::weights::error::{Error, at};
 use crate::weights::partial::Partial;
@@ -22,7 +22,10 @@ const DISK_LEFT_MIN: u64 = 256 << 20;
 impl Store {
     /// Reserves space for downloads, and opens them: all or none. The exclusive locks of the files and of the room are
     /// held. Blocks on the disk.
-    pub(in crate::weights) fn reserve(&self, wanted: &[(WeightFile, Arc<File>)]) -> Result<Vec<Arc<Partial>>, Error> {
+    pub(in crate::weights) fn reserve(
+        &self,
+        wanted: &[(WeightFile, Arc<LockedFile>)],
+    ) -> Result<Vec<Arc<Partial>>, Error> {
         let mut need = 0;
         for (file, lock) in wanted {
             let paths = self.paths(&file.name());
@@ -41,7 +44,7 @@ impl Store {
             }
             return Err(error);
         }
-        let open = |(file, lock): &(WeightFile, Arc<File>)| {
+        let open = |(file, lock): &(WeightFile, Arc<LockedFile>)| {
             let partial = Partial::open(self.paths(&file.name()), file.size_bytes, Arc::clone(lock));
             partial.map(Arc::new).map_err(Error::write(&file.path))
         };
@@ -83,7 +86,7 @@ impl Store {
     }
 
     /// The exclusive locks of these names; `None` if one is in use.
-    fn lock_all(&self, names: &[String]) -> Result<Option<Vec<File>>, Error> {
+    fn lock_all(&self, names: &[String]) -> Result<Option<Vec<LockedFile>>, Error> {
         let lock = |name: &String| {
             let lock_file = self.lock_file(name);
             lock::try_exclusive(&lock_file).map_err(at("lock", &lock_file))

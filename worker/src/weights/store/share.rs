@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::entries::Blob;
 use super::notes::{fingerprint, note, noted};
 use super::{BlobState, Store, VerifiedBlob, remove};
-use crate::environment::lock;
+use crate::environment::lock::{self, LockedFile};
 use crate::transfer;
 use crate::weights::WeightFile;
 use crate::weights::rights::{Note, is_name};
@@ -15,17 +15,17 @@ use crate::weights::rights::{Note, is_name};
 impl Store {
     /// The blob, if unchanged since its verification: one with changed metadata is hashed again. The lock is held,
     /// shared or exclusively. Blocks on the disk.
-    pub(in crate::weights) fn verified(&self, file: &WeightFile, lock: &Arc<File>) -> io::Result<BlobState> {
+    pub(in crate::weights) fn verified(&self, file: &WeightFile, lock: &Arc<LockedFile>) -> io::Result<BlobState> {
         self.verified_as(&file.name(), file, lock)
     }
 
     /// Links another owner's blob to this file, if its owner may access it. The exclusive lock of the file is held.
     /// Blocks on the disk.
-    pub(in crate::weights) fn adopt(&self, file: &WeightFile, lock: &Arc<File>) -> io::Result<bool> {
+    pub(in crate::weights) fn adopt(&self, file: &WeightFile, lock: &Arc<LockedFile>) -> io::Result<bool> {
         self.share(file, lock, |note| file.may_share(&note.sources))
     }
 
-    fn verified_as(&self, name: &str, file: &WeightFile, lock: &Arc<File>) -> io::Result<BlobState> {
+    fn verified_as(&self, name: &str, file: &WeightFile, lock: &Arc<LockedFile>) -> io::Result<BlobState> {
         let blob = self.blob(name);
         let fingerprint = match fs::metadata(&blob) {
             Ok(metadata) => fingerprint(&metadata),

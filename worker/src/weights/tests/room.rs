@@ -1,5 +1,7 @@
 //! Weights are evicted to make room, and abandoned ones are deleted at the start.
 
+use std::fs::File;
+
 use super::*;
 
 /// Three files of 100 bytes in a cache of 300, used in the order b, c, a.
