@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::json;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -110,8 +111,10 @@ pub async fn run(plan: &Plan, dir: &Path) -> Result<Report> {
     let ports: Vec<u16> = cluster.apis.iter().map(|api| api.port).collect();
     let names: Vec<String> = cluster.apis.iter().map(|api| api.name.clone()).collect();
     let scraping = scrape(names.into_iter().zip(ports).collect(), Arc::clone(&journal));
-    let loading = tokio::spawn(load.run());
+    let (until_faults_end, faults) = oneshot::channel();
+    let loading = tokio::spawn(load.run(faults));
     let cluster = Nemesis::new(cluster, &plan).run().await?;
+    drop(until_faults_end);
     let lookers = loading.await.context("a client panicked")?;
     scraping.abort();
     finale::finish(&cluster, &history, (clients, lookers), baseline).await?;

@@ -11,8 +11,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 pub(crate) use call::{Answer, Body, Caller, TRIES};
 
@@ -41,6 +42,7 @@ const RECENT_MAX: usize = 400;
 const READ_EVERY: Duration = Duration::from_millis(25);
 const WAIT_EVERY: Duration = Duration::from_millis(200);
 const CANCEL_EVERY: Duration = Duration::from_millis(120);
+const STEADY_EVERY: Duration = Duration::from_millis(150);
 const CROSS_EVERY: Duration = Duration::from_millis(250);
 const LINES_PER_PAGE: usize = 100;
 const LINES_PAGES: usize = 4;
@@ -77,6 +79,8 @@ pub(crate) struct Load {
     journal: Arc<Journal>,
     recent: Recent,
     http: reqwest::Client,
+    /// Opens a connection for each call.
+    unpooled: reqwest::Client,
 }
 
 impl Load {
@@ -89,6 +93,7 @@ impl Load {
             journal,
             recent: Recent::default(),
             http: reqwest::Client::builder().build()?,
+            unpooled: reqwest::Client::builder().pool_max_idle_per_host(0).build()?,
         })
     }
 
@@ -107,9 +112,9 @@ impl Load {
         StdRng::seed_from_u64(self.plan.seed ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Submits all of the plan's jobs, and reads and cancels meanwhile. Returns when the last submit's outcome is
-    /// known, with the tasks that still poll batches: most lines end while the queue drains.
-    pub(crate) async fn run(self) -> JoinSet<()> {
+    /// Submits all of the plan's jobs, and reads and cancels meanwhile. Returns when the last submit's outcome is known
+    /// and `faults` is dropped, with the tasks that still poll batches: most lines end while the queue drains.
+    pub(crate) async fn run(self, faults: oneshot::Receiver<()>) -> JoinSet<()> {
         let load = Arc::new(self);
         let start = Instant::now();
         let mut onlookers = JoinSet::new();
@@ -122,6 +127,7 @@ impl Load {
             submitting.spawn(Arc::clone(&load).singles(n, start));
         }
         submitting.spawn(Arc::clone(&load).bulks(start));
+        submitting.spawn(Arc::clone(&load).steady(faults));
         let looking = Arc::clone(&load).batches(start).await;
         while submitting.join_next().await.is_some() {}
         onlookers.shutdown().await;
@@ -162,6 +168,23 @@ impl Load {
             while under_way.try_join_next().is_some() {}
         }
         while under_way.join_next().await.is_some() {}
+    }
+
+    /// Submits a few jobs per second in addition to the plan's, until `faults` is dropped: a process reaches its failpoint
+    /// only while it is called, and a reply can be dropped only if there is one. Each call has a connection of its own,
+    /// so the replicas get them in turn; clients with pooled connections may all use the same replica.
+    async fn steady(self: Arc<Self>, mut faults: oneshot::Receiver<()>) {
+        let caller = Caller { http: self.unpooled.clone(), ..self.caller("client-steady", 0) };
+        let mut rng = self.rng(700);
+        let mut jobs = 0_u64;
+        while timeout(STEADY_EVERY, &mut faults).await.is_err() {
+            let key = format!("steady-{jobs}");
+            let job = Body::Json(self.job(&mut rng, &format!("{key}#0"), 0, false));
+            if let Some(ids) = caller.submit("submit", "/v1/jobs", &key, 1, job).await {
+                self.recent.add(&ids);
+            }
+            jobs += 1;
+        }
     }
 
     /// Submits many jobs in one call, as fast as they are accepted, at the beginning of each deep stretch.

@@ -43,8 +43,8 @@ const END_LIMIT: Duration = Duration::from_secs(40);
 /// Maximum time for a process to reach its failpoint.
 const ARMED_LIMIT: Duration = Duration::from_secs(8);
 
-/// Picks `submit.before`, for a process that did not reach its own failpoint: clients open connections to every replica
-/// all the time, and workers keep theirs, so that a replica may have none.
+/// Picks `submit.before`, for a process that did not reach its own failpoint: every replica gets submits, but workers and
+/// clients keep their connections, so that a replica may get no other calls.
 const OFTEN_REACHED: f64 = 0.05;
 
 impl Nemesis {
