@@ -55,6 +55,13 @@ impl DutyState {
         self.failed_in_a_row >= FAILING_AFTER
     }
 
+    /// Whether to log the next failure: of those in a row the first, second, fourth and so on, then every 64th. A duty may
+    /// fail every second for hours, e.g. while Redis is out of memory.
+    pub(crate) fn logs_failure(&self) -> bool {
+        let failure = self.failed_in_a_row.saturating_add(1);
+        failure.is_power_of_two() || failure.is_multiple_of(64)
+    }
+
     /// Whether the program is not ready because of this duty. Errors and timeouts do not count: their causes are Redis
     /// and S3, which other replicas share.
     #[must_use]
@@ -72,6 +79,19 @@ impl DutyState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_duty_that_keeps_failing_is_logged_less_and_less_often() {
+        let mut state = DutyState::new("tested", false);
+        let logged = (1..=200).filter(|_| {
+            let is_logged = state.logs_failure();
+            state.finish(Some(RoundFailure::Error));
+            is_logged
+        });
+        assert_eq!(logged.collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 64, 128, 192]);
+        state.finish(None);
+        assert!(state.logs_failure());
+    }
 
     #[test]
     fn only_repeated_panics_block_readiness() {

@@ -127,27 +127,37 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Runs one round, with the timeout of the duty. A failure is logged and counted.
+    /// Runs one round, with the timeout of the duty. A failure is counted; of many in a row, only some are logged.
     ///
     /// # Errors
     /// How it failed.
     pub async fn run<T>(&self, round: impl Future<Output = Result<T, BoxError>>) -> Result<T, RoundFailure> {
         self.start();
-        let duty = self.duty;
+        let (duty, before) = (self.duty, self.state());
+        let in_a_row = before.failed_in_a_row.saturating_add(1);
         let guarded = guard(duty, async {
             self.shared().failpoints.reach(duty);
             timeout(self.timeout, round).await
         });
         let done = match guarded.await {
-            Ok(Ok(Ok(done))) => Ok(done),
+            Ok(Ok(Ok(done))) => {
+                if before.is_failing() {
+                    tracing::info!(duty, failed_rounds = before.failed_in_a_row, "a background duty works again");
+                }
+                Ok(done)
+            }
             Ok(Ok(Err(error))) => {
-                let error = &*error as &dyn std::error::Error;
-                tracing::warn!(duty, error, "a round of a background duty failed, trying again");
+                if before.logs_failure() {
+                    let error = &*error as &dyn std::error::Error;
+                    tracing::warn!(duty, error, in_a_row, "a round of a background duty failed, trying again");
+                }
                 Err(RoundFailure::Error)
             }
             Ok(Err(_)) => {
-                let after_ms = self.timeout.as_millis();
-                tracing::warn!(duty, after_ms, "a round of a background duty timed out, trying again");
+                if before.logs_failure() {
+                    let after_ms = self.timeout.as_millis();
+                    tracing::warn!(duty, after_ms, in_a_row, "a round of a background duty timed out, trying again");
+                }
                 Err(RoundFailure::Timeout)
             }
             Err(_) => Err(RoundFailure::Panic),
@@ -201,8 +211,13 @@ impl Rounds {
         &self.supervisor.0
     }
 
+    fn state(&self) -> DutyState {
+        let state = self.shared().states.borrow().get(self.index).copied();
+        state.unwrap_or_else(|| DutyState::new(self.duty, false))
+    }
+
     fn panicked_in_a_row(&self) -> u32 {
-        self.shared().states.borrow().get(self.index).map_or(0, |state| state.panicked_in_a_row)
+        self.state().panicked_in_a_row
     }
 
     fn start(&self) {
