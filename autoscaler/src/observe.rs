@@ -334,8 +334,8 @@ fn joined(seen: &RawState, worker: &WorkerRecord) -> Machine {
 /// Completes a machine with the reports of its worker.
 fn with_worker(seen: &RawState, worker: &WorkerRecord, machine: Machine) -> Machine {
     let status = &worker.status;
-    let is_fenced = |index| status.gpus.iter().any(|gpu| gpu.index == index && gpu.health == GpuHealth::Fenced);
-    let sound = worker.gpus.iter().filter(|gpu| !is_fenced(gpu.index));
+    let is_faulty = |index| status.gpus.iter().any(|gpu| gpu.index == index && gpu.health == GpuHealth::Faulty);
+    let sound = worker.gpus.iter().filter(|gpu| !is_faulty(gpu.index));
     let classes: Vec<u32> = sound.map(|gpu| sold_gib(gpu.vram_mib)).collect();
     let cards = u32::try_from(classes.len()).unwrap_or(u32::MAX);
     let is_busy = |model: &&ModelStatus| model.state == ModelState::Busy;

@@ -183,16 +183,16 @@ mod tests {
         let workers = json!({"workers": [{
             "id": "w1", "name": "desk", "state": "ready", "running": 1, "slots": 2, "host": {},
             "gpus": [{"index": 0, "name": "RTX 4090", "vram_mib": 24_576, "vram_held_mib": 10_240, "vram_free_mib": 12_288,
-                "vram_foreign_mib": 512, "temperature_c": 61, "health": "fenced", "why": "Xid 79"}],
+                "vram_foreign_mib": 512, "temperature_c": 61, "health": "faulty", "why": "Xid 79"}],
             "models": [{"tenant": "acme", "name": "render@3", "state": "busy", "cards": [{"index": 0, "held_mib": 10_240, "seen_mib": 9_216}], "mean_ms": 1_200, "p95_ms": 2_000},
                 {"tenant": "acme", "name": "split@1", "state": "idle", "cards": []}],
         }]});
         let queue = json!({"lanes": [{"tenant": "acme", "endpoint": "film", "priority": "batch", "vram_class_gib": 48, "jobs": 7, "eta_s": 90,
-            "waiting": {"reason": "unschedulable", "message": "it needs a card of 48 GiB"}}]});
+            "waiting": {"reason": "unschedulable", "message": "it needs a GPU of 48 GiB"}}]});
         let text = screen(&decode(&workers).unwrap(), &decode(&queue).unwrap());
         for part in [
             "desk",
-            "12.0 of 24.0 GiB free  61 °C  fenced Xid 79",
+            "12.0 of 24.0 GiB free  61 °C  faulty Xid 79",
             "render@3",
             "9.0 of 10.0 GiB",
             "p95 2.0 s",
@@ -201,7 +201,7 @@ mod tests {
             "7",
             "acme/film",
             "48 GiB",
-            "unschedulable: it needs a card of 48 GiB",
+            "unschedulable: it needs a GPU of 48 GiB",
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }

@@ -152,7 +152,7 @@ async fn the_memory_of_a_model_is_measured_reserved_and_freed() {
         })
         .await;
     println!("killed, and its memory seen free, {:.1} s after the cancel", cancelled.elapsed().as_secs_f64());
-    assert_eq!(gpu(&after)["health"], "well");
+    assert_eq!(gpu(&after)["health"], "healthy");
     assert_eq!(bench.run("one", json!({"mib": 1_024})).await["state"], "succeeded");
 }
 
@@ -166,7 +166,7 @@ async fn a_model_that_needs_more_than_the_gpu_has_fails_with_oom_gpu_and_the_nex
     println!("{} MiB asked for: {}", total_mib + 1_024, job["error"]["message"]);
     assert_eq!(bench.run("one", json!({"mib": 1_024})).await["state"], "succeeded");
     let worker = bench.worker("the worker", |_| true).await;
-    assert_eq!(gpu(&worker)["health"], "well");
+    assert_eq!(gpu(&worker)["health"], "healthy");
 }
 
 #[tokio::test(flavor = "multi_thread")]

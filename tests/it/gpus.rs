@@ -93,7 +93,7 @@ async fn a_model_larger_than_every_gpu_fails_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deaf_handler_is_killed_its_memory_seen_gone_and_a_gpu_that_keeps_it_is_fenced_off() {
+async fn a_deaf_handler_is_killed_its_memory_seen_gone_and_a_gpu_that_keeps_it_is_faulty() {
     let (stack, _dir, api) = stack().await;
     let cards = StandIn::new([FakeGpu::of_mib(12 * GIB), FakeGpu::of_mib(12 * GIB)]).unwrap();
     let worker = worker(&stack, "two-cards", &cards);
@@ -114,15 +114,15 @@ async fn a_deaf_handler_is_killed_its_memory_seen_gone_and_a_gpu_that_keeps_it_i
         }
         if keeps_dead {
             assert_eq!(next["result"]["card"], 1 - card, "{next}");
-            let fenced = known(&api, "two-cards", |worker| worker["gpus"][card]["health"] == "fenced").await;
-            let why = fenced["gpus"][card]["why"].as_str().unwrap();
+            let faulty = known(&api, "two-cards", |worker| worker["gpus"][card]["health"] == "faulty").await;
+            let why = faulty["gpus"][card]["why"].as_str().unwrap();
             assert!(why.contains("9216 MiB remain allocated after their process exited"), "{why}");
         } else {
             known(&api, "two-cards", |worker| {
                 let cards = worker["gpus"].as_array().unwrap();
                 let used: u64 = cards.iter().filter_map(|card| card["vram_used_mib"].as_u64()).sum();
                 let moved = worker["models"][0]["cards"][0]["index"] == next["result"]["card"];
-                moved && used == 9 * GIB && cards.iter().all(|card| card["health"] == "well")
+                moved && used == 9 * GIB && cards.iter().all(|card| card["health"] == "healthy")
             })
             .await;
         }
@@ -179,7 +179,7 @@ async fn a_large_model_is_not_starved_by_small_ones_that_always_fit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_lost_its_gpu_is_replaced_and_a_gpu_that_does_not_work_is_fenced_off() {
+async fn a_process_that_lost_its_gpu_is_replaced_and_a_gpu_that_does_not_work_is_faulty() {
     let (stack, _dir, api) = stack().await;
     let cards = StandIn::new([FakeGpu::of_mib(12 * GIB), FakeGpu::of_mib(12 * GIB)]).unwrap();
     let _worker = worker(&stack, "two-cards", &cards);
@@ -189,13 +189,13 @@ async fn a_process_that_lost_its_gpu_is_replaced_and_a_gpu_that_does_not_work_is
     let job = api.ended(&submit(&api, lost.clone()).await).await;
     assert_eq!((&job["state"], &job["error"]["code"]), (&json!("failed"), &json!("handler_error")), "{job}");
     assert_ne!(pid().await, first, "the next one has a process that can use its card");
-    let well = |worker: &Value| worker["gpus"].as_array().unwrap().iter().all(|card| card["health"] == "well");
-    known(&api, "two-cards", well).await;
+    let healthy = |worker: &Value| worker["gpus"].as_array().unwrap().iter().all(|card| card["health"] == "healthy");
+    known(&api, "two-cards", healthy).await;
 
     cards.change(|cards| cards.cards[0].cuda = 719).unwrap();
     let broken = submit(&api, lost).await;
-    let fenced = known(&api, "two-cards", |worker| worker["gpus"][0]["health"] == "fenced").await;
-    assert_eq!(fenced["gpus"][0]["why"], "the GPU test failed: cuCtxCreate_v2 returned CUDA_ERROR_LAUNCH_FAILED");
+    let faulty = known(&api, "two-cards", |worker| worker["gpus"][0]["health"] == "faulty").await;
+    assert_eq!(faulty["gpus"][0]["why"], "the GPU test failed: cuCtxCreate_v2 returned CUDA_ERROR_LAUNCH_FAILED");
     // The failure counted as the GPU's, so the job runs again on the other GPU; there it counts as the handler's.
     let job = api.ended(&broken).await;
     assert_eq!(job["attempts"][0]["error"]["code"], "infra", "{job}");

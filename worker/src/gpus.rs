@@ -74,7 +74,7 @@ struct GpuState {
 
 impl GpuState {
     fn is_open(&self) -> bool {
-        self.probes == 0 && self.health.verdict().0 == GpuHealth::Well
+        self.probes == 0 && self.health.verdict().0 == GpuHealth::Healthy
     }
 }
 
@@ -251,14 +251,14 @@ impl Gpus {
     pub(crate) fn fault(&self, index: u32) -> Option<String> {
         let place = self.0.gpus.iter().position(|gpu| gpu.index == index)?;
         match self.0.known.lock().states.get(place)?.health.verdict() {
-            (GpuHealth::Fenced, why) => why.map(str::to_owned),
-            (GpuHealth::Well | GpuHealth::Hot, _) => None,
+            (GpuHealth::Faulty, why) => why.map(str::to_owned),
+            (GpuHealth::Healthy | GpuHealth::Hot, _) => None,
         }
     }
 
     /// Whether any GPU is faulty, so that its models must stop.
     pub(crate) fn any_faulty(&self) -> bool {
-        self.0.known.lock().states.iter().any(|state| state.health.verdict().0 == GpuHealth::Fenced)
+        self.0.known.lock().states.iter().any(|state| state.health.verdict().0 == GpuHealth::Faulty)
     }
 
     /// Updates the state of a GPU, and publishes what follows from it.
@@ -273,14 +273,14 @@ impl Gpus {
         if after != before {
             let why = why.unwrap_or_default();
             match after {
-                GpuHealth::Fenced => {
+                GpuHealth::Faulty => {
                     tracing::error!(gpu.index = gpu.index, gpu.uuid = %gpu.uuid, why, "a GPU is faulty; it takes no work until this worker restarts");
                 }
                 GpuHealth::Hot => tracing::warn!(
                     gpu.index = gpu.index,
                     "a GPU is too hot; it takes no new work until it has cooled down"
                 ),
-                GpuHealth::Well => tracing::info!(gpu.index = gpu.index, "a GPU takes work again"),
+                GpuHealth::Healthy => tracing::info!(gpu.index = gpu.index, "a GPU takes work again"),
             }
         }
         if is_open != was_open {

@@ -144,7 +144,7 @@ impl Worker {
         let Some(before) = asked.as_ref() else { return false };
         let closed: Vec<u32> = {
             let readings = self.gpus.readings();
-            readings.iter().filter(|gpu| gpu.health != GpuHealth::Well).map(|gpu| gpu.index).collect()
+            readings.iter().filter(|gpu| gpu.health != GpuHealth::Healthy).map(|gpu| gpu.index).collect()
         };
         before.cards.iter().any(|gpu| gpu.reach_gib > 0 && closed.contains(&gpu.index))
     }

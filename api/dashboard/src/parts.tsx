@@ -5,8 +5,8 @@ import { sentence } from "./api";
 import { useMay, type Scope } from "./session";
 
 const MARKS: Record<string, [string, string]> = {
-  succeeded: ["✓", "good"], completed: ["✓", "good"], ready: ["●", "good"], well: ["●", "good"],
-  failed: ["✕", "bad"], lost: ["✕", "bad"], fenced: ["✕", "bad"], expired: ["✕", "bad"], reached: ["✕", "bad"],
+  succeeded: ["✓", "good"], completed: ["✓", "good"], ready: ["●", "good"], healthy: ["●", "good"],
+  failed: ["✕", "bad"], lost: ["✕", "bad"], faulty: ["✕", "bad"], expired: ["✕", "bad"], reached: ["✕", "bad"],
   running: ["▶", "busy"], loading: ["▶", "busy"], booting: ["▶", "busy"], resuming: ["▶", "busy"], renting: ["▶", "busy"], environment: ["▶", "busy"], busy: ["▶", "busy"], validating: ["▶", "busy"], finalizing: ["▶", "busy"],
   draining: ["▽", "warn"], hot: ["▲", "warn"], warned: ["▲", "warn"], blocked: ["◇", "warn"], ending: ["▽", "warn"],
 };

@@ -295,7 +295,7 @@ pub(crate) mod tests {
     }
 
     pub(super) fn reading(index: u32, vram_free_mib: u64, health: GpuHealth) -> GpuReading {
-        let why = (health == GpuHealth::Fenced).then(|| "Xid 79".to_owned());
+        let why = (health == GpuHealth::Faulty).then(|| "Xid 79".to_owned());
         GpuReading { index, vram_free_mib, health, why, ..GpuReading::default() }
     }
 

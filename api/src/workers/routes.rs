@@ -226,19 +226,19 @@ pub(crate) struct GpuView {
 #[schema(as = GpuHealth)]
 pub(crate) enum GpuHealthView {
     /// It does.
-    Well,
+    Healthy,
     /// Not until it is cooler.
     Hot,
     /// It has failed, and does not until its worker starts again.
-    Fenced,
+    Faulty,
 }
 
 impl From<GpuHealth> for GpuHealthView {
     fn from(health: GpuHealth) -> Self {
         match health {
-            GpuHealth::Well => Self::Well,
+            GpuHealth::Healthy => Self::Healthy,
             GpuHealth::Hot => Self::Hot,
-            GpuHealth::Fenced => Self::Fenced,
+            GpuHealth::Faulty => Self::Faulty,
         }
     }
 }

@@ -39,8 +39,8 @@ pub(crate) fn keepers(
     let able: Vec<&WorkerRecord> = workers.iter().filter(|worker| !worker.status.draining).collect();
     let mut room: Room<'_> = BTreeMap::new();
     for worker in &able {
-        let well = |index| fleet::health(worker, index) != GpuHealth::Fenced;
-        for gpu in worker.gpus.iter().filter(|gpu| well(gpu.index)) {
+        let sound = |index| fleet::health(worker, index) != GpuHealth::Faulty;
+        for gpu in worker.gpus.iter().filter(|gpu| sound(gpu.index)) {
             room.insert((&worker.worker_id, gpu.index), usable_mib(gpu.vram_mib));
         }
     }
@@ -174,7 +174,7 @@ mod tests {
         let mut leaving = machine("a", &[24_564], 0, &[]);
         leaving.status.draining = true;
         let mut failed = machine("b", &[24_564], 0, &[]);
-        failed.status.gpus = vec![GpuReading { health: GpuHealth::Fenced, ..GpuReading::default() }];
+        failed.status.gpus = vec![GpuReading { health: GpuHealth::Faulty, ..GpuReading::default() }];
         is(placed(vec![floor("chat", 16, 2)], &[leaving, failed]), &[]);
     }
 }

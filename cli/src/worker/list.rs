@@ -69,5 +69,5 @@ fn gpus(gpus: &[Gpu]) -> String {
 
 /// The health of a GPU that takes no work, or less than it could.
 pub(crate) fn health(gpu: &Gpu) -> Option<&str> {
-    Some(gpu.health.as_str()).filter(|health| gpu.health != GpuHealth::Well && !health.is_empty())
+    Some(gpu.health.as_str()).filter(|health| gpu.health != GpuHealth::Healthy && !health.is_empty())
 }

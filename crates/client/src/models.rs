@@ -1048,9 +1048,9 @@ impl Response for Gpu {
 words! {
     /// Whether a GPU takes work.
     pub enum GpuHealth {
-        Well = "well",
+        Healthy = "healthy",
         Hot = "hot",
-        Fenced = "fenced",
+        Faulty = "faulty",
     }
 }
 

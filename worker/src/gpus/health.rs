@@ -88,9 +88,9 @@ impl Health {
     /// The health, and the reason if the GPU is faulty.
     pub(crate) fn verdict(&self) -> (GpuHealth, Option<&str>) {
         match (&self.fault, self.is_hot) {
-            (Some(why), _) => (GpuHealth::Fenced, Some(why)),
+            (Some(why), _) => (GpuHealth::Faulty, Some(why)),
             (None, true) => (GpuHealth::Hot, None),
-            (None, false) => (GpuHealth::Well, None),
+            (None, false) => (GpuHealth::Healthy, None),
         }
     }
 }
@@ -121,34 +121,34 @@ mod tests {
             health.observe(Ok(Signs { temperature_c: Some(degrees), ..COOL }));
             health.verdict().0
         });
-        use GpuHealth::{Hot, Well};
-        assert_eq!(verdicts, [Well, Hot, Hot, Hot, Well, Well]);
+        use GpuHealth::{Healthy, Hot};
+        assert_eq!(verdicts, [Healthy, Hot, Hot, Hot, Healthy, Healthy]);
     }
 
     #[test]
     fn an_uncorrected_error_makes_a_gpu_faulty_and_those_from_before_do_not() {
-        assert_eq!(after(&[Ok(COOL), Ok(COOL)]).0, GpuHealth::Well);
+        assert_eq!(after(&[Ok(COOL), Ok(COOL)]).0, GpuHealth::Healthy);
         let (verdict, why) = after(&[Ok(COOL), Ok(Signs { ecc_uncorrected: Some(5), ..COOL }), Ok(COOL)]);
-        assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("2 uncorrected ECC errors")));
+        assert_eq!((verdict, why.as_deref()), (GpuHealth::Faulty, Some("2 uncorrected ECC errors")));
     }
 
     #[test]
     fn a_reading_may_fail_and_a_lost_gpu_is_lost() {
         let unread = || Err(ReadError::Unread("busy".to_owned()));
-        assert_eq!(after(&[unread(), unread(), unread(), unread(), Ok(COOL), unread()]).0, GpuHealth::Well);
+        assert_eq!(after(&[unread(), unread(), unread(), unread(), Ok(COOL), unread()]).0, GpuHealth::Healthy);
         let (verdict, why) = after(&[unread(), unread(), unread(), unread(), unread()]);
-        assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("NVML cannot read it: busy")));
+        assert_eq!((verdict, why.as_deref()), (GpuHealth::Faulty, Some("NVML cannot read it: busy")));
         let (verdict, why) = after(&[Err(ReadError::Lost("off the bus".to_owned())), Ok(COOL)]);
-        assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("off the bus")));
+        assert_eq!((verdict, why.as_deref()), (GpuHealth::Faulty, Some("off the bus")));
     }
 
     #[test]
     fn an_xid_that_a_program_causes_is_not_the_gpus() {
         let mut health = Health::default();
         assert!([13, 31, 43, 45, 68, 94, 109].iter().all(|xid| !health.xid(*xid)));
-        assert_eq!(health.verdict().0, GpuHealth::Well);
+        assert_eq!(health.verdict().0, GpuHealth::Healthy);
         assert!(health.xid(79));
         health.xid(48);
-        assert_eq!(health.verdict(), (GpuHealth::Fenced, Some("Xid 79")), "the first reason stands");
+        assert_eq!(health.verdict(), (GpuHealth::Faulty, Some("Xid 79")), "the first reason stands");
     }
 }

@@ -68,7 +68,7 @@ async fn the_gpus_and_their_health_are_reported() {
         utilisation_pct: Some(30),
         power_w: Some(120),
         ecc_uncorrected: Some(0),
-        health: GpuHealth::Well,
+        health: GpuHealth::Healthy,
         why: None,
     };
     assert_eq!(told, expected);
@@ -77,7 +77,7 @@ async fn the_gpus_and_their_health_are_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gpu_that_fails_is_marked_faulty_with_the_reason_and_the_others_go_on() {
     let (stage, gpus) = stage(&[24_576, 12_288, 12_288, 12_288]).await;
-    reading(&stage, 3, "four GPUs", |gpu| gpu.health == GpuHealth::Well).await;
+    reading(&stage, 3, "four GPUs", |gpu| gpu.health == GpuHealth::Healthy).await;
     gpus.change(|gpus| {
         gpus.cards[0].xid = (79, 1);
         gpus.cards[1].ecc_uncorrected = Some(2);
@@ -87,16 +87,16 @@ async fn a_gpu_that_fails_is_marked_faulty_with_the_reason_and_the_others_go_on(
     })
     .unwrap();
     for (index, why) in [(0, "Xid 79"), (1, "2 uncorrected ECC errors"), (2, "NVML has lost the GPU")] {
-        let told = reading(&stage, index, why, |gpu| gpu.health == GpuHealth::Fenced).await;
+        let told = reading(&stage, index, why, |gpu| gpu.health == GpuHealth::Faulty).await;
         assert!(told.why.as_deref().is_some_and(|told| told.starts_with(why)), "{told:?}");
         assert_eq!(told.vram_free_mib, 0);
     }
     assert_eq!(run(&stage, "one", 4_000).await, json!("3"));
     gpus.change(|gpus| (gpus.cards[0].xid, gpus.cards[1].ecc_uncorrected, gpus.cards[2].answer) = ((0, 0), Some(0), 0))
         .unwrap();
-    let told = reading(&stage, 3, "its heartbeat", |gpu| gpu.health == GpuHealth::Well).await;
+    let told = reading(&stage, 3, "its heartbeat", |gpu| gpu.health == GpuHealth::Healthy).await;
     assert!(told.why.is_none());
-    assert_eq!(stage.gateway.seen().status.gpus[2].health, GpuHealth::Fenced, "what failed is not believed again");
+    assert_eq!(stage.gateway.seen().status.gpus[2].health, GpuHealth::Faulty, "what failed is not believed again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,7 +106,7 @@ async fn a_hot_gpu_takes_no_work_until_it_is_cooler() {
     gpus.change(|gpus| gpus.cards[0].temperature_c = 95).unwrap();
     reading(&stage, 0, "a hot GPU", |gpu| gpu.health == GpuHealth::Hot && gpu.vram_free_mib == 0).await;
     gpus.change(|gpus| gpus.cards[0].temperature_c = 60).unwrap();
-    reading(&stage, 0, "a cool GPU", |gpu| gpu.health == GpuHealth::Well && gpu.vram_free_mib > 0).await;
+    reading(&stage, 0, "a cool GPU", |gpu| gpu.health == GpuHealth::Healthy && gpu.vram_free_mib > 0).await;
 }
 
 /// Heats a GPU, and waits until the worker has noticed.
@@ -117,7 +117,7 @@ async fn heat(stage: &Stage, gpus: &StandIn, index: usize) {
 
 async fn cool(stage: &Stage, gpus: &StandIn, index: usize) {
     gpus.change(|gpus| gpus.cards[index].temperature_c = 60).unwrap();
-    reading(stage, index, "a cool GPU", |gpu| gpu.health == GpuHealth::Well).await;
+    reading(stage, index, "a cool GPU", |gpu| gpu.health == GpuHealth::Healthy).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,7 +31,7 @@ catalogue! {
     gauge WORKER_MEMORY_FREE = "stokehold_worker_memory_available_bytes" by ["worker"], "Available memory of a worker's machine.";
     gauge WORKER_MEMORY_SIZE = "stokehold_worker_memory_size_bytes" by ["worker"], "Memory size of that machine.";
     gauge WORKER_CACHED = "stokehold_worker_cached_bytes" by ["worker", "what"], "Disk space of a worker's caches: environments and weights.";
-    gauge GPUS = "stokehold_gpus" by ["kind", "health"], "GPUs of live workers: well, hot (no work until the GPU is cooler) or fenced (faulty: no work until the worker restarts).";
+    gauge GPUS = "stokehold_gpus" by ["kind", "health"], "GPUs of live workers: healthy, hot (no work until the GPU is cooler) or faulty (no work until the worker restarts).";
     gauge GPU_SIZE = "stokehold_gpu_vram_size_bytes" by ["worker", "gpu", "kind"], "Memory of a GPU. The first 500 GPUs.";
     gauge GPU_USED = "stokehold_gpu_vram_used_bytes" by ["worker", "gpu", "kind"], "Memory of a GPU in use by any process, as reported by the driver.";
     gauge GPU_RESERVED = "stokehold_gpu_vram_reserved_bytes" by ["worker", "gpu", "kind"], "Memory of a GPU that is reserved for models.";
@@ -40,7 +40,7 @@ catalogue! {
     gauge GPU_TEMPERATURE = "stokehold_gpu_temperature_celsius" by ["worker", "gpu", "kind"], "Temperature of a GPU.";
     gauge GPU_POWER = "stokehold_gpu_power_watts" by ["worker", "gpu", "kind"], "Power draw of a GPU.";
     gauge GPU_ECC = "stokehold_gpu_ecc_uncorrected_errors" by ["worker", "gpu", "kind"], "Uncorrected memory errors of a GPU since its driver was loaded.";
-    gauge GPU_FENCED = "stokehold_gpu_fenced" by ["worker", "gpu", "kind"], "1 while a GPU is fenced (faulty), otherwise 0.";
+    gauge GPU_FAULTY = "stokehold_gpu_faulty" by ["worker", "gpu", "kind"], "1 while a GPU is faulty, otherwise 0.";
     gauge MODELS = "stokehold_models" by ["state"], "Models on workers: loading, idle or busy.";
     gauge MODEL_WORKERS = "stokehold_model_workers" by ["tenant", "endpoint", "version"], "Workers that have a model. The 200 models with the most reserved memory.";
     gauge MODEL_RESERVED = "stokehold_model_vram_reserved_bytes" by ["tenant", "endpoint", "version"], "GPU memory reserved for a model on all workers.";

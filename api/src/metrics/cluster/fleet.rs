@@ -9,7 +9,7 @@ use stokehold_queue::gateway::{Gpu, GpuHealth, GpuReading, ModelState};
 use stokehold_queue::vram::kind_of_gpu;
 
 use super::catalogue::{
-    GPU_ECC, GPU_FENCED, GPU_FOREIGN, GPU_POWER, GPU_RESERVED, GPU_SIZE, GPU_TEMPERATURE, GPU_USED, GPU_UTILIZATION,
+    GPU_ECC, GPU_FAULTY, GPU_FOREIGN, GPU_POWER, GPU_RESERVED, GPU_SIZE, GPU_TEMPERATURE, GPU_USED, GPU_UTILIZATION,
     GPUS, MODEL_RESERVED, MODEL_WORKERS, MODELS, WORKER_CACHED, WORKER_DISK_FREE, WORKER_DISK_SIZE, WORKER_MEMORY_FREE,
     WORKER_MEMORY_SIZE, WORKER_RUNNING, WORKER_SLOTS, WORKERS,
 };
@@ -24,7 +24,7 @@ const GPUS_MAX: usize = 500;
 const MODELS_MAX: usize = 200;
 
 const HEALTHS: [(GpuHealth, &str); 3] =
-    [(GpuHealth::Well, "well"), (GpuHealth::Hot, "hot"), (GpuHealth::Fenced, "fenced")];
+    [(GpuHealth::Healthy, "healthy"), (GpuHealth::Hot, "hot"), (GpuHealth::Faulty, "faulty")];
 
 const STATES: [(ModelState, &str); 3] =
     [(ModelState::Loading, "loading"), (ModelState::Idle, "idle"), (ModelState::Busy, "busy")];
@@ -86,7 +86,7 @@ fn card(worker: &WorkerRecord, gpu: &Gpu, reading: &GpuReading) {
     gauge!(GPU_SIZE, &labels).set(bytes(gpu.vram_mib));
     gauge!(GPU_RESERVED, &labels).set(bytes(reading.vram_held_mib));
     gauge!(GPU_FOREIGN, &labels).set(bytes(reading.vram_foreign_mib));
-    gauge!(GPU_FENCED, &labels).set(f64::from(u8::from(reading.health == GpuHealth::Fenced)));
+    gauge!(GPU_FAULTY, &labels).set(f64::from(u8::from(reading.health == GpuHealth::Faulty)));
     // A reading that is not available is not reported.
     if let Some(used_mib) = reading.vram_used_mib {
         gauge!(GPU_USED, &labels).set(bytes(used_mib));

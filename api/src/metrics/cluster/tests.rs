@@ -51,17 +51,17 @@ fn flow(endpoint: &str, waiting: u64, oldest_ms: u64) -> Flow {
 }
 
 fn desk() -> WorkerRecord {
-    let fenced = GpuReading {
+    let faulty = GpuReading {
         vram_used_mib: Some(1_024),
         vram_held_mib: 2_048,
         temperature_c: Some(80),
         utilisation_pct: Some(50),
         power_w: Some(300),
         ecc_uncorrected: Some(1),
-        health: GpuHealth::Fenced,
+        health: GpuHealth::Faulty,
         ..GpuReading::default()
     };
-    let mut desk = WorkerRecord { seen_ms: NOW_MS, ..worker(&[24_576], 1, vec![fenced]) };
+    let mut desk = WorkerRecord { seen_ms: NOW_MS, ..worker(&[24_576], 1, vec![faulty]) };
     desk.gpus[0].name = "NVIDIA GeForce RTX 4090".to_owned();
     desk.status.host = HostStatus { disk_total_bytes: 100, memory_total_bytes: 100, ..HostStatus::default() };
     desk.status.models = vec![ModelStatus {

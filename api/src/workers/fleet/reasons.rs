@@ -57,13 +57,13 @@ impl Fleet {
             return Waiting::Unschedulable(too_small(demands, class_gib, &meeting));
         }
         let sound = |worker: &&WorkerRecord| {
-            let is_sound = |gpu: &&Gpu| health(worker, gpu.index) != GpuHealth::Fenced;
+            let is_sound = |gpu: &&Gpu| health(worker, gpu.index) != GpuHealth::Faulty;
             cards(worker, class_gib, demands).filter(is_sound).count() >= demands.gpus as usize
         };
-        let fenced: Vec<String> = meeting.iter().flat_map(|worker| fenced(worker, class_gib, demands)).collect();
+        let faulty: Vec<String> = meeting.iter().flat_map(|worker| faulty(worker, class_gib, demands)).collect();
         let able: Vec<&WorkerRecord> = open.into_iter().filter(sound).collect();
-        if able.is_empty() && !fenced.is_empty() {
-            let why = format!("every GPU with {class_gib} GiB or more is faulty or draining: {}", fenced.join("; "));
+        if able.is_empty() && !faulty.is_empty() {
+            let why = format!("every GPU with {class_gib} GiB or more is faulty or draining: {}", faulty.join("; "));
             return Waiting::Unschedulable(why);
         }
         let has_room = |worker: &WorkerRecord| {
@@ -104,9 +104,9 @@ fn occupied(workers: &[&WorkerRecord], is_free: impl Fn(&WorkerRecord) -> bool, 
 }
 
 /// Faulty GPUs of a worker that would otherwise suit, as text.
-fn fenced(worker: &WorkerRecord, class_gib: u32, demands: &Requirements) -> Vec<String> {
-    let fenced = cards(worker, class_gib, demands).filter(|gpu| health(worker, gpu.index) == GpuHealth::Fenced);
-    let words = fenced.map(|gpu| {
+fn faulty(worker: &WorkerRecord, class_gib: u32, demands: &Requirements) -> Vec<String> {
+    let faulty = cards(worker, class_gib, demands).filter(|gpu| health(worker, gpu.index) == GpuHealth::Faulty);
+    let words = faulty.map(|gpu| {
         let reading = worker.status.gpus.iter().find(|reading| reading.index == gpu.index);
         let why = reading.and_then(|reading| reading.why.clone()).unwrap_or_default();
         format!("{} GPU {}: {why}", worker.name, gpu.index)
@@ -139,7 +139,7 @@ mod tests {
         };
         assert!(unschedulable(why(vec![], 0)).contains("stoke worker"));
         assert!(unschedulable(why(vec![worker(&[], 0, vec![])], 4)).contains("no worker has a GPU"));
-        let small = || worker(&[12_288], 0, vec![reading(0, 11_000, GpuHealth::Well)]);
+        let small = || worker(&[12_288], 0, vec![reading(0, 11_000, GpuHealth::Healthy)]);
         let told = unschedulable(why(vec![small()], 24));
         assert_eq!(told, "the job needs a GPU of 24 GiB, and the largest one has 12 GiB");
         let pair =
@@ -147,13 +147,13 @@ mod tests {
         assert!(pair.has_gpu(12, 1) && !pair.has_gpu(24, 1));
         let told = unschedulable(pair.why(24, 1));
         assert_eq!(told, "the job needs 2 GPUs of 24 GiB in one machine, and no worker has them");
-        let broken = worker(&[24_564], 0, vec![reading(0, 0, GpuHealth::Fenced)]);
+        let broken = worker(&[24_564], 0, vec![reading(0, 0, GpuHealth::Faulty)]);
         assert!(unschedulable(why(vec![small(), broken], 24)).ends_with("desk GPU 0: Xid 79"));
     }
 
     #[test]
     fn what_waits_for_its_turn_is_told_what_for() {
-        let card = |free_mib| worker(&[24_564], 1, vec![reading(0, free_mib, GpuHealth::Well)]);
+        let card = |free_mib| worker(&[24_564], 1, vec![reading(0, free_mib, GpuHealth::Healthy)]);
         assert_eq!(why(vec![card(20_000)], 12), Waiting::Soon);
         assert!(matches!(why(vec![card(0)], 12), Waiting::Busy(why) if why.contains("in use")));
         assert!(matches!(why(vec![worker(&[], 2, vec![])], 0), Waiting::Busy(why) if why.contains("slot")));

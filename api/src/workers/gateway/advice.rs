@@ -67,8 +67,8 @@ fn next<'a>(ahead: &'a Ahead, status: &WorkerStatus, could: &Capability) -> impl
 
 /// GPUs of a worker that accept work.
 fn well<'a>(worker: &'a WorkerRecord, status: &WorkerStatus) -> impl Iterator<Item = &'a Gpu> {
-    let is_well = |index| status.gpus.iter().any(|gpu| gpu.index == index && gpu.health == GpuHealth::Well);
-    worker.gpus.iter().filter(move |gpu| is_well(gpu.index))
+    let is_healthy = |index| status.gpus.iter().any(|gpu| gpu.index == index && gpu.health == GpuHealth::Healthy);
+    worker.gpus.iter().filter(move |gpu| is_healthy(gpu.index))
 }
 
 /// Capability of a worker as if its GPUs were empty.

@@ -192,15 +192,37 @@ pub struct GpuReading {
     pub why: Option<String>,
 }
 
-/// The health of a GPU.
+/// The health of a GPU. Written with the first release's words, which an older API has to read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GpuHealth {
     /// The GPU takes work.
     #[default]
-    Well,
+    #[serde(rename = "well", alias = "healthy")]
+    Healthy,
     /// The GPU takes no work until it has cooled down.
     Hot,
     /// The GPU has failed and takes no work until its worker restarts.
-    Fenced,
+    #[serde(rename = "fenced", alias = "faulty")]
+    Faulty,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_gpus_health_is_read_in_both_spellings_and_written_in_the_old_one() {
+        for (health, old, new) in [
+            (GpuHealth::Healthy, "well", "healthy"),
+            (GpuHealth::Hot, "hot", "hot"),
+            (GpuHealth::Faulty, "fenced", "faulty"),
+        ] {
+            assert_eq!(serde_json::to_value(health).unwrap(), old);
+            for word in [old, new] {
+                assert_eq!(serde_json::from_value::<GpuHealth>(word.into()).unwrap(), health);
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@ import type { SandboxLevel, Trust } from "./endpoints.js";
 export type ModelState = "loading" | "idle" | "busy";
 
 /** Whether a GPU takes work. */
-export type GpuHealth = "well" | "hot" | "fenced";
+export type GpuHealth = "healthy" | "hot" | "faulty";
 
 /** The state of a worker. */
 export type WorkerState = "ready" | "draining" | "lost";

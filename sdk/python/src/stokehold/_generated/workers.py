@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ModelState = Literal["loading", "idle", "busy"]
 """The state of a model on a worker."""
 
-GpuHealth = Literal["well", "hot", "fenced"]
+GpuHealth = Literal["healthy", "hot", "faulty"]
 """Whether a GPU takes work."""
 
 WorkerState = Literal["ready", "draining", "lost"]
