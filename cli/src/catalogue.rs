@@ -9,7 +9,7 @@ use stokehold_metrics::Metric;
 const BEGIN: &str = "<!-- From here on written by `make bless` from the code. -->\n";
 
 /// The sources of metrics, in the order of the page.
-fn tellers() -> [(&'static str, &'static [Metric]); 8] {
+fn reporters() -> [(&'static str, &'static [Metric]); 8] {
     [
         ("Each API replica", stokehold_api::METRICS),
         ("The installation, exported by one API replica", stokehold_api::FIGURES),
@@ -24,8 +24,8 @@ fn tellers() -> [(&'static str, &'static [Metric]); 8] {
 
 fn table() -> String {
     let mut page = BEGIN.to_owned();
-    for (teller, metrics) in tellers() {
-        page.push_str(&format!("\n## {teller}\n\n| metric | kind | labels | description |\n|---|---|---|---|\n"));
+    for (reporter, metrics) in reporters() {
+        page.push_str(&format!("\n## {reporter}\n\n| metric | kind | labels | description |\n|---|---|---|---|\n"));
         for metric in metrics {
             let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
             let (name, kind, help) = (metric.name, metric.kind.as_str(), metric.help);
@@ -49,11 +49,13 @@ fn metrics_are_documented() {
 }
 
 #[test]
-fn no_metric_is_told_by_two() {
+fn no_metric_is_reported_by_two() {
     let mut known: BTreeMap<&str, &str> = BTreeMap::new();
-    for (teller, metric) in tellers().iter().flat_map(|(teller, metrics)| metrics.iter().map(move |it| (teller, it))) {
-        let before = known.insert(metric.name, teller);
-        assert_eq!(before, None, "{} is reported by {teller} too", metric.name);
+    for (reporter, metric) in
+        reporters().iter().flat_map(|(reporter, metrics)| metrics.iter().map(move |it| (reporter, it)))
+    {
+        let before = known.insert(metric.name, reporter);
+        assert_eq!(before, None, "{} is reported by {reporter} too", metric.name);
         assert!(metric.name.starts_with("stokehold_") && metric.help.ends_with('.'), "{metric:?}");
     }
 }
