@@ -93,7 +93,7 @@ async fn a_model_larger_than_every_gpu_fails_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deaf_handler_is_killed_its_memory_seen_gone_and_a_gpu_that_keeps_it_is_faulty() {
+async fn a_handler_that_does_not_exit_is_killed_and_a_gpu_that_keeps_its_memory_is_faulty() {
     let (stack, _dir, api) = stack().await;
     let cards = StandIn::new([FakeGpu::of_mib(12 * GIB), FakeGpu::of_mib(12 * GIB)]).unwrap();
     let worker = worker(&stack, "two-cards", &cards);

@@ -39,8 +39,8 @@ pub(crate) fn keepers(
     let able: Vec<&WorkerRecord> = workers.iter().filter(|worker| !worker.status.draining).collect();
     let mut room: Room<'_> = BTreeMap::new();
     for worker in &able {
-        let sound = |index| fleet::health(worker, index) != GpuHealth::Faulty;
-        for gpu in worker.gpus.iter().filter(|gpu| sound(gpu.index)) {
+        let is_sound = |index| fleet::health(worker, index) != GpuHealth::Faulty;
+        for gpu in worker.gpus.iter().filter(|gpu| is_sound(gpu.index)) {
             room.insert((&worker.worker_id, gpu.index), usable_mib(gpu.vram_mib));
         }
     }

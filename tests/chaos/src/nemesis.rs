@@ -22,8 +22,8 @@ const TICK: Duration = Duration::from_millis(10);
 /// Pause before a fault without a target is tried again.
 const LATER: Duration = Duration::from_millis(100);
 
-/// Maximum delay of faults; a fault that has not landed by then makes the run void. There are two replicas, of which one
-/// is never hit, so faults of replicas wait for each other.
+/// Maximum delay of faults; a fault that has not landed by then makes the run void. One of the two
+/// replicas always runs without a fault, so faults of replicas wait for each other.
 const LATE_MAX: Duration = Duration::from_secs(60);
 
 /// Time after a worker's death by which its runners must be gone (I14).

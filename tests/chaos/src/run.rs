@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::json;
+use stokehold_tests::temp_links::TempLinks;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -84,6 +85,7 @@ impl Report {
 pub async fn run(plan: &Plan, dir: &Path) -> Result<Report> {
     let history = dir.join("history");
     std::fs::create_dir_all(history.join("runs"))?;
+    let _links = TempLinks(dir.canonicalize()?);
     let size = Size {
         apis: APIS as usize,
         workers: WORKERS as usize,

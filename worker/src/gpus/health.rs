@@ -149,6 +149,6 @@ mod tests {
         assert_eq!(health.verdict().0, GpuHealth::Healthy);
         assert!(health.xid(79));
         health.xid(48);
-        assert_eq!(health.verdict(), (GpuHealth::Faulty, Some("Xid 79")), "the first reason stands");
+        assert_eq!(health.verdict(), (GpuHealth::Faulty, Some("Xid 79")), "the first reason is kept");
     }
 }

@@ -113,7 +113,7 @@ impl Load {
     }
 
     /// Submits all of the plan's jobs, and reads and cancels meanwhile. Returns when the last submit's outcome is known
-    /// and `faults` is dropped, with the tasks that still poll batches: most lines end while the queue drains.
+    /// and the sender of `faults` is dropped, with the tasks that still poll batches: most lines end while the queue drains.
     pub(crate) async fn run(self, faults: oneshot::Receiver<()>) -> JoinSet<()> {
         let load = Arc::new(self);
         let start = Instant::now();
@@ -170,8 +170,8 @@ impl Load {
         while under_way.join_next().await.is_some() {}
     }
 
-    /// Submits a few jobs per second in addition to the plan's, until `faults` is dropped: a process reaches its failpoint
-    /// only while it is called, and a reply can be dropped only if there is one. Each call has a connection of its own,
+    /// Submits a few jobs per second in addition to the plan's, until the sender of `faults` is dropped: a process reaches
+    /// its failpoint only while it is called, and a reply can be dropped only if there is one. Each call has a connection of its own,
     /// so the replicas get them in turn; clients with pooled connections may all use the same replica.
     async fn steady(self: Arc<Self>, mut faults: oneshot::Receiver<()>) {
         let caller = Caller { http: self.unpooled.clone(), ..self.caller("client-steady", 0) };
